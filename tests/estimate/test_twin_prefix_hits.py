@@ -59,17 +59,22 @@ def test_prompts_that_all_cost_their_tokens_are_left_alone():
     assert likeliest(seen(0.0, 0.0)).cached_tokens is None
 
 
-def test_prompts_cost_in_the_mean_what_those_did_that_were_alone():
+def test_prompts_are_spread_as_those_that_were_alone_and_cost_as_much_together_as_before():
     visits = seen(0.3, 0.6)
     plain = likeliest(visits)
     draws = np.random.default_rng(9)
     tokens = draws.integers(100, 1500, 800).astype(float)
-    cost_s = tokens * PER_TOKEN_S * np.where(draws.random(800) < 0.3, draws.uniform(0.1, 0.9, 800), 1.0)
+    parts = np.where(draws.random(800) < 0.3, draws.uniform(0.1, 0.9, 800), 1.0)
+    cost_s = 3.0 * tokens * PER_TOKEN_S * parts
     found = with_hits(plain, tokens, cost_s)
     assert found is not None
     assert found.cached_tokens is not None
-    computed = (found.prompt_tokens - found.cached_tokens).mean() * found.service.per_prompt_token_s
-    assert computed == pytest.approx(float(cost_s.sum() / tokens.sum()) * found.prompt_tokens.mean(), rel=0.03)
+    computed = found.prompt_tokens - found.cached_tokens
+    together_s = plain.service.per_prompt_token_s * found.prompt_tokens.sum()
+    assert computed.sum() * found.service.per_prompt_token_s == pytest.approx(together_s, rel=1e-9)
+    for share in (0.05, 0.1, 0.2, 0.5):
+        spread = float(np.quantile(computed / found.prompt_tokens, share))
+        assert spread == pytest.approx(float(np.quantile(parts, share)), abs=0.06)
     assert (found.cached_tokens < found.prompt_tokens).all()
 
 

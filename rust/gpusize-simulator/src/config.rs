@@ -82,7 +82,7 @@ pub struct StaticBatching {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PrefillServers {
-    /// How many there are.
+    /// How many there are. Each has a queue of its own, and a request goes to the first of those with the fewest.
     pub servers: u32,
     /// Cost of one of their iterations, beside its tokens.
     pub base_s: f64,

@@ -208,7 +208,7 @@ impl<P> Replica for Gpu<P> {
     }
 
     fn waiting(&self) -> usize {
-        self.waiting.len() + self.begun.len()
+        self.waiting.len() + self.begun.len() + self.prefillers.waiting()
     }
 
     fn cache_usage(&self, limits: &Limits) -> Option<f64> {
@@ -241,8 +241,7 @@ impl<P: Payload, O: Observer<P>> Serve<O> for Gpu<P> {
     /// Take a request at `now_ns`; `next_ns` may be another one afterwards.
     fn arrive(&mut self, now_ns: i64, sequence: Sequence<P>, limits: &Limits, observer: &mut O) {
         if let Some(apart) = &limits.apart {
-            self.waiting.push_back(sequence);
-            return self.prefillers.begin(now_ns, &mut self.waiting, apart, observer);
+            return self.prefillers.arrive(now_ns, sequence, apart, observer);
         }
         if self.span == 0 {
             self.waiting.push_back(sequence);
@@ -319,7 +318,7 @@ impl<P: Payload> Gpu<P> {
         apart: &PrefillLimits,
         observer: &mut impl Observer<P>,
     ) {
-        for running in self.prefillers.step(gpu, now_ns, &mut self.waiting, apart, observer) {
+        for running in self.prefillers.step(gpu, now_ns, apart, observer) {
             let first = self.begun.is_empty();
             self.let_in_soon(now_ns, first, limits.blocks_to_go_on(&running), limits);
             self.begun.push_back(running);
@@ -419,7 +418,7 @@ impl<P: Payload> Gpu<P> {
             let tokens = gone.made;
             observer.finished(gpu, now_ns, gone, tokens);
         }
-        while limits.apart.is_none() && self.waiting.front().is_some_and(|first| first.payload.cancelled()) {
+        while self.waiting.front().is_some_and(|first| first.payload.cancelled()) {
             let Some(gone) = self.waiting.pop_front() else { break };
             observer.abandoned(gone);
         }

@@ -49,6 +49,7 @@ pub(super) struct Prefillers<P> {
 
 #[derive(Debug)]
 struct Server<P> {
+    waiting: VecDeque<Sequence<P>>,
     /// Those in the iteration under way; of the last one a part may be left to compute after it.
     batch: Vec<Running<P>>,
     /// From when to when it lasts; `None`: idle.
@@ -59,7 +60,9 @@ impl<P> Prefillers<P> {
     pub(super) fn new(limits: Option<&PrefillLimits>) -> Self {
         let servers = limits.map_or(0, |limits| limits.servers);
         Self {
-            servers: (0..servers).map(|_| Server { batch: Vec::new(), lasts_ns: None }).collect(),
+            servers: (0..servers)
+                .map(|_| Server { waiting: VecDeque::new(), batch: Vec::new(), lasts_ns: None })
+                .collect(),
             link_free_ns: 0,
             moving: BTreeMap::new(),
         }
@@ -70,6 +73,11 @@ impl<P> Prefillers<P> {
         self.moving.len() + self.servers.iter().map(|server| server.batch.len()).sum::<usize>()
     }
 
+    /// Requests that wait to be computed.
+    pub(super) fn waiting(&self) -> usize {
+        self.servers.iter().map(|server| server.waiting.len()).sum()
+    }
+
     /// When something happens next.
     pub(super) fn next_ns(&self) -> Option<i64> {
         let ends = self.servers.iter().filter_map(|server| server.lasts_ns.map(|(_, end_ns)| end_ns));
@@ -78,36 +86,19 @@ impl<P> Prefillers<P> {
 }
 
 impl<P: Payload> Prefillers<P> {
-    /// Let idle servers begin with those who wait, in order.
-    pub(super) fn begin(
+    /// Give a request to the first of the servers with the fewest.
+    pub(super) fn arrive(
         &mut self,
         now_ns: i64,
-        waiting: &mut VecDeque<Sequence<P>>,
+        sequence: Sequence<P>,
         limits: &PrefillLimits,
         observer: &mut impl Observer<P>,
     ) {
-        for server in self.servers.iter_mut().filter(|server| server.lasts_ns.is_none()) {
-            let mut left = limits.batched_tokens.unwrap_or(u64::MAX);
-            let mut seconds = limits.base_s;
-            let mut place = 0;
-            while left > 0 {
-                if place == server.batch.len() {
-                    let Some(sequence) = next_of(waiting, observer) else { break };
-                    server.batch.push(Running::waiting(sequence, now_ns));
-                }
-                let next = &mut server.batch[place];
-                let tokens = u64::from(next.to_prefill).min(left) as u32;
-                seconds += limits.per_token_s * f64::from(tokens) * next.sequence.cost_factor;
-                next.to_prefill -= tokens;
-                left -= u64::from(tokens);
-                place += 1;
-                if limits.batched_tokens.is_none() {
-                    break;
-                }
-            }
-            if !server.batch.is_empty() {
-                server.lasts_ns = Some((now_ns, now_ns + ns(seconds).max(1)));
-            }
+        let fewest = self.servers.iter_mut().min_by_key(|server| server.waiting.len() + server.batch.len());
+        let Some(server) = fewest else { return };
+        server.waiting.push_back(sequence);
+        if server.lasts_ns.is_none() {
+            server.begin(now_ns, limits, observer);
         }
     }
 
@@ -116,13 +107,11 @@ impl<P: Payload> Prefillers<P> {
         &mut self,
         gpu: usize,
         now_ns: i64,
-        waiting: &mut VecDeque<Sequence<P>>,
         limits: &PrefillLimits,
         observer: &mut impl Observer<P>,
     ) -> Vec<Running<P>> {
         for server in &mut self.servers {
             let Some((begun_ns, _)) = server.lasts_ns.filter(|&(_, end_ns)| end_ns <= now_ns) else { continue };
-            server.lasts_ns = None;
             let through = server.batch.iter().take_while(|running| running.to_prefill == 0).count();
             let mut computed: Vec<_> = server.batch.drain(..through).collect();
             for running in &mut computed {
@@ -139,10 +128,35 @@ impl<P: Payload> Prefillers<P> {
                     self.moving.insert((self.link_free_ns + beside_ns, running.sequence.index), running);
                 }
             }
+            server.begin(now_ns, limits, observer);
         }
-        self.begin(now_ns, waiting, limits, observer);
         let on_the_way = self.moving.split_off(&(now_ns + 1, 0));
         std::mem::replace(&mut self.moving, on_the_way).into_values().collect()
+    }
+}
+
+impl<P: Payload> Server<P> {
+    /// Begin an iteration with what is left of a prompt and those who wait, in order; or be idle.
+    fn begin(&mut self, now_ns: i64, limits: &PrefillLimits, observer: &mut impl Observer<P>) {
+        let mut left = limits.batched_tokens.unwrap_or(u64::MAX);
+        let mut seconds = limits.base_s;
+        let mut place = 0;
+        while left > 0 {
+            if place == self.batch.len() {
+                let Some(sequence) = next_of(&mut self.waiting, observer) else { break };
+                self.batch.push(Running::waiting(sequence, now_ns));
+            }
+            let next = &mut self.batch[place];
+            let tokens = u64::from(next.to_prefill).min(left) as u32;
+            seconds += limits.per_token_s * f64::from(tokens) * next.sequence.cost_factor;
+            next.to_prefill -= tokens;
+            left -= u64::from(tokens);
+            place += 1;
+            if limits.batched_tokens.is_none() {
+                break;
+            }
+        }
+        self.lasts_ns = (!self.batch.is_empty()).then(|| (now_ns, now_ns + ns(seconds).max(1)));
     }
 }
 

@@ -127,7 +127,7 @@ fn prompts_that_share_an_iteration_share_its_base() {
 }
 
 #[test]
-fn everybody_is_served_once_and_in_order_of_first_tokens_where_there_is_one_server() {
+fn everybody_is_served_once_and_one_server_gives_first_tokens_in_order() {
     let config = config(PrefillServers { transfer_per_token_s: 0.000_01, ..PrefillServers::default() });
     let rows = run(&config, 12, PROMPT).columns;
     let mut order: Vec<usize> = (0..rows.due_ns.len()).collect();

@@ -15,9 +15,9 @@ wait for prompts. Each part is fitted to its own times:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from heapq import heappop, heapreplace
 from typing import TYPE_CHECKING, Final
 
 from gpusize.estimate.twin.batch_limit import reported_tokens
@@ -45,6 +45,8 @@ __all__ = [
 
 FEWEST: Final = 20
 """Fewer prompts that had the servers to themselves tell nothing."""
+ENOUGH: Final = 100
+"""So many of single users say it better than more of all."""
 SERVERS: Final = (1, 2, 3, 4, 6, 8)
 BUDGETS: Final = (None, 8192, 2048, 512)
 """Tokens of an iteration that engines are run with; None: one prompt at a time."""
@@ -58,8 +60,8 @@ TURNS: Final = 3
 ALIKE: Final = 1.1
 LINK_STEP: Final = 2.0
 LINK_STEPS: Final = 9
-SCALES: Final = (1.15, 1.07, 1.04, 1.02, 1.01)
-IDLE: Final = -2
+STEPS: Final = (0.16, 0.08, 0.04, 0.02, 0.01)
+"""In the logarithm of what prompts under load cost more than those that are alone."""
 MOST_REPLAYED: Final = 1_500
 """Requests of a level that are sent through the queue again."""
 
@@ -154,6 +156,7 @@ def fit_apart(prompts: Sequence[Prompts]) -> Apart | None:
     )
     if waits.size < FEWEST or _wait_for_answers(tokens, waits, running, pace):
         return None
+    tokens, waits = _alone(prompts)
     busy = [each for each in prompts if not each.lone.all()]
     if not busy:
         return None
@@ -177,28 +180,37 @@ def _under_load(busy: Sequence[Prompts], servers: Apart) -> Apart:
 
     Under load less may be found in the cache than by those who are alone, and the cheap ones are alone more often.
     """
+    import numpy as np
 
-    def times(factor: float) -> Apart:
+    def times(middle: float) -> Apart:
+        factor = float(np.exp(middle))
         base_s, per_token_s = factor * servers.base_s, factor * servers.per_prompt_token_s
         return replace(servers, base_s=base_s, per_prompt_token_s=per_token_s)
 
-    least = sum(_off(each, servers) for each in busy)
-    best = 1.0
-    for step in SCALES:
-        for factor in (best / step, best * step):
-            off = sum(_off(each, times(factor)) for each in busy)
-            if off < least:
-                least, best = off, factor
-    return times(best)
+    best = (sum(_off(each, servers) for each in busy), 0.0)
+    for step in STEPS:
+        around = (best[1] - step, best[1] + step)
+        best = min(best, *((sum(_off(each, times(at)) for each in busy), at) for at in around))
+    return times(best[1])
 
 
 def lone_prompts(prompts: Sequence[Prompts], servers: Apart) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Prompts that had no others beside them, and what each cost beside its iterations, s; shapes (n,)."""
     import numpy as np
 
-    tokens, waits = (np.concatenate([getattr(each, name)[each.lone] for each in prompts]) for name in _TOLD[:2])
+    tokens, waits = _alone(prompts)
     chunks = np.ones(tokens.size) if servers.batched_tokens is None else np.ceil(tokens / servers.batched_tokens)
     return tokens, waits - servers.base_s * chunks
+
+
+def _alone(prompts: Sequence[Prompts]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Prompts without others and their waits, s: of single users if enough; cheap ones are alone more often."""
+    import numpy as np
+
+    single = [each for each in prompts if each.users == 1]
+    some = single if sum(int(each.lone.sum()) for each in single) >= ENOUGH else prompts
+    tokens, waits = (np.concatenate([getattr(each, name)[each.lone] for each in some]) for name in _TOLD[:2])
+    return tokens, waits
 
 
 def prompt_noise(prompts: Sequence[Prompts], servers: Apart) -> float:
@@ -261,7 +273,9 @@ def _costs(tokens: NDArray[np.float64], waits: NDArray[np.float64], budget: int 
     import numpy as np
 
     chunks = np.ones(tokens.size) if budget is None else np.ceil(tokens / budget)
-    rows = np.stack([chunks, tokens], axis=1)
+    # What a prompt's tokens cost is spread by a factor, so long ones say less of the rest.
+    weights = 1.0 / (tokens + np.median(tokens))
+    rows, waits = np.stack([chunks, tokens], axis=1) * weights[:, None], waits * weights
     costs = non_negative(rows, waits)
     usual = inside(waits - rows @ costs)
     base_s, per_token_s = non_negative(rows[usual], waits[usual])
@@ -279,7 +293,9 @@ def _off(prompts: Prompts, servers: Apart) -> float:
 
 
 def replay(sent_s: NDArray[np.float64], tokens: NDArray[np.float64], servers: Apart) -> NDArray[np.float64]:
-    """From each prompt's sending to its first token, first come, first served; shape (n,).
+    """From each prompt's sending to its first token; shape (n,).
+
+    A prompt goes to the first of the servers that have the fewest, and waits there for those before it.
 
     Args:
         sent_s: ascending; shape (n,).
@@ -288,40 +304,71 @@ def replay(sent_s: NDArray[np.float64], tokens: NDArray[np.float64], servers: Ap
     """
     import numpy as np
 
-    one_by_one = servers.batched_tokens is None
-    budget = float(servers.batched_tokens or np.inf)
-    sent, sizes = sent_s.tolist(), tokens.tolist()
-    n, place = len(sent), 0
-    first = [0.0] * n
-    # When each server is free, what of a prompt is left to it, and of which.
-    free = [(float("-inf"), 0.0, -1)] * servers.servers
-    while free:
-        begun, left, which = free[0]
-        if not left and place == n:
-            heappop(free)
-            continue
-        if not left and (sent[place] > begun or (sent[place] == begun and which != IDLE)):
-            heapreplace(free, (sent[place], 0.0, IDLE))
-            continue
-        # An idle server begins with the first that comes, though another may come in the same moment.
-        alone = one_by_one or which == IDLE
-        room, through, end = budget, [], begun + servers.base_s
-        while room > 0:
-            if not left:
-                if place == n or (through if alone else sent[place] >= begun):
-                    break
-                left, which = sizes[place], place
-                place += 1
+    first = [0.0] * sent_s.size
+    each = [_Queue(servers, first) for _ in range(servers.servers)]
+    for number, (sent, size) in enumerate(zip(sent_s.tolist(), tokens.tolist(), strict=True)):
+        for one in each:
+            if one.ends <= sent:
+                one.until(sent)
+        if len(each) == 1:
+            each[0].take(sent, number, size)
+        else:
+            min(each, key=_Queue.__len__).take(sent, number, size)
+    for one in each:
+        one.until(float("inf"))
+    return np.array(first) - sent_s
+
+
+class _Queue:
+    """One server with what waits before it; first tokens go into a list that is shared."""
+
+    __slots__ = ("_base_s", "_budget", "_first", "_one_by_one", "_per_token_s", "_under_way", "_waiting", "ends")
+
+    def __init__(self, servers: Apart, first: list[float]) -> None:
+        self._base_s, self._per_token_s = servers.base_s, servers.per_prompt_token_s
+        self._one_by_one = servers.batched_tokens is None
+        self._budget = float(servers.batched_tokens or "inf")
+        self._first = first
+        # What is left of each, and its number.
+        self._waiting: deque[tuple[float, int]] = deque()
+        self._under_way = 0
+        self.ends = float("-inf")
+
+    def __len__(self) -> int:
+        return len(self._waiting) + self._under_way
+
+    def take(self, sent: float, number: int, size: float) -> None:
+        """A prompt that is sent when all that ends by then has ended."""
+        self._waiting.append((size, number))
+        if self.ends <= sent:
+            self._begin(sent)
+
+    def until(self, now: float) -> None:
+        """Let iterations end that do by ``now``, and others begin."""
+        while self.ends <= now:
+            self._under_way = 0
+            if not self._waiting:
+                return
+            self._begin(self.ends)
+
+    def _begin(self, begun: float) -> None:
+        room, waiting, through = self._budget, self._waiting, []
+        end = begun + self._base_s
+        while waiting and room > 0:
+            left, number = waiting[0]
             part = min(left, room)
             room -= part
-            left -= part
-            end += servers.per_prompt_token_s * part
-            if not left:
-                through.append(which)
-        for each in through:
-            first[each] = end
-        heapreplace(free, (end, left, which))
-    return np.array(first) - sent_s
+            end += self._per_token_s * part
+            if part < left:
+                waiting[0] = (left - part, number)
+                break
+            waiting.popleft()
+            through.append(number)
+            if self._one_by_one:
+                break
+        for number in through:
+            self._first[number] = end
+        self._under_way, self.ends = len(through), end
 
 
 def there_s(visit: Observed, transfer_s: float, per_token_s: float) -> NDArray[np.float64]:
