@@ -14,21 +14,14 @@ from gpusize.analysis.slo import Slo
 from gpusize.estimate.twin.attainment_curve import Curve
 from gpusize.estimate.twin.batching_model import Fits
 from gpusize.estimate.twin.mechanics import likest
-from gpusize.estimate.twin.prefill_servers import (
-    Apart,
-    Prompts,
-    at_once,
-    decoding_costs,
-    fit_apart,
-    replay,
-    there_s,
-)
+from gpusize.estimate.twin.prefill_queue import Apart, replay, there_s
+from gpusize.estimate.twin.prefill_servers import Prompts, at_once, decoding_costs, fit_apart
 from gpusize.estimate.twin.simulate import Batching
 from gpusize.estimate.twin.visit_data import Objective, Observed, observe
 from tests.estimate.virtual import CLUSTER, level
 
 OBJECTIVES = [Objective.of(Slo.parse("p95 ttft <= 2s"))]
-COSTS = {"iteration_base_s": 0.02, "iteration_per_sequence_s": 0.0005, "prefill_per_token_s": 0.0003}
+COSTS: dict[str, Any] = {"iteration_base_s": 0.02, "iteration_per_sequence_s": 0.0005, "prefill_per_token_s": 0.0003}
 
 
 def visits(users: Sequence[int], requests: int = 1200, **more: Any) -> list[Observed]:
@@ -117,3 +110,11 @@ def test_caches_go_over_one_after_the_other(users: int, per_token_s: float, tran
         expected[each] = min(free + transfer_s, seen.last_s[each])
     found = there_s(seen, transfer_s, per_token_s)
     np.testing.assert_allclose(found, [expected[each] for each in range(found.size)], atol=1e-9)
+
+
+def test_what_no_simulated_request_has_is_asked_of_another_model():
+    objectives = [Objective.of(Slo.parse("mean runtime <= 2s"))]
+    levels = [level(n, requests=400, **COSTS, prefill_servers={"servers": 1}) for n in (1, 4, 12)]
+    seen = [visit for each in levels for visit in observe(each, objectives)]
+    found = likest(seen, [Curve(objectives[0], 0, seen)], 4, joint=False, shared=Fits(seen))
+    assert found is None

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any, Final
 from gpusize.estimate.twin.batch_limit import held, limits, reached, reported_tokens, seen_at_once
 from gpusize.estimate.twin.least_squares import inside, non_negative, triangle
 from gpusize.estimate.twin.lives import Lives
-from gpusize.estimate.twin.prefill_servers import Apart, Prompts
+from gpusize.estimate.twin.prefill_queue import Apart
+from gpusize.estimate.twin.prefill_servers import Prompts
 from gpusize.estimate.twin.server_figures import served_limit, steps
 
 if TYPE_CHECKING:

@@ -54,16 +54,19 @@ def _known(curves: Sequence[Curve]) -> list[tuple[str, float]] | None:
 
 
 def served(service: Service, visits: Sequence[Observed], curves: Sequence[Curve], *, joint: bool) -> Batching | None:
-    """A replica with the measured prompts and answers, in pairs; None where there are too few.
+    """A replica with the measured prompts and answers, in pairs; None where there are too few, or a metric is another.
 
     Args:
         service: what it costs and holds.
         visits: that prompts and answers are taken from.
-        curves: one per objective, of times that a simulated request has.
+        curves: one per objective.
         joint: whether one share is asked for of requests that keep all bounds.
     """
     import numpy as np
 
+    bounds = _known(curves)
+    if bounds is None:
+        return None
     prompts, outputs = [], []
     for visit in visits:
         tokens_in, tokens_out = visit.tokens_in, visit.tokens_out
@@ -77,7 +80,6 @@ def served(service: Service, visits: Sequence[Observed], curves: Sequence[Curve]
     if drawn.size < FEWEST:
         return None
     factors = (1.0,) * len(curves)
-    bounds = _bounds(curves) or []
     return Batching(service, bounds, joint, np.concatenate(prompts), drawn, rates_of(visits), factors)
 
 

@@ -173,7 +173,8 @@ class Sizer:
         if not self._others:
             return Contention()
         if (chosen.name, router) not in self._losses:
-            timed = chosen.replica if chosen.name == "static" else self._timed() or chosen.replica
+            own = isinstance(chosen.replica, Batching) and chosen.replica.service.apart is not None
+            timed = chosen.replica if own or chosen.name == "static" else self._timed() or chosen.replica
             self._losses[chosen.name, router] = contention([*self._visits, *self._others], self._base, timed, router)
         return self._losses[chosen.name, router]
 
