@@ -45,9 +45,8 @@ def likeliest(visits: list[Observed]) -> Batching:
     return found.replica
 
 
-@pytest.mark.parametrize("more", [{}, {"prefill_servers": {"servers": 1, "base_s": 0.01}}])
-def test_a_share_that_is_cached_is_found_with_the_price_of_what_is_not(more: dict[str, Any]):
-    found = likeliest(seen(0.5, 0.8, **more))
+def test_a_share_that_is_cached_is_found_with_the_price_of_what_is_not():
+    found = likeliest(seen(0.5, 0.8, prefill_servers={"servers": 1, "base_s": 0.01}))
     assert found.cached_tokens is not None
     assert found.service.per_prompt_token_s == pytest.approx(PER_TOKEN_S, rel=0.06)
     parts = found.cached_tokens / found.prompt_tokens
@@ -56,6 +55,7 @@ def test_a_share_that_is_cached_is_found_with_the_price_of_what_is_not(more: dic
 
 
 def test_prompts_that_all_cost_their_tokens_are_left_alone():
+    assert likeliest(seen(0.0, 0.0, prefill_servers={"servers": 1, "base_s": 0.01})).cached_tokens is None
     assert likeliest(seen(0.0, 0.0)).cached_tokens is None
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from gpusize.estimate.twin.visit_data import Observed
 
-__all__ = ["Fits", "Service", "fit_service", "lone_costs", "streamed"]
+__all__ = ["Fits", "Service", "fit_service", "streamed"]
 
 FEWEST: Final = 20
 """Fewer answers tell no costs."""
@@ -247,16 +247,6 @@ def _prompt_cost(visits: Sequence[Observed], batched_tokens: int | None) -> floa
     rest = wait - _chunks(prompt, batched_tokens) * np.median(pace)
     usual = inside(wait - pace)
     return max(0.0, float(rest[usual].sum() / prompt[usual].sum()))
-
-
-def lone_costs(visits: Sequence[Observed], service: Service) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Prompts of requests that were alone, and what each cost beside its iterations, s; shapes (n,)."""
-    import numpy as np
-
-    rows, waits = _alone(visits, service.batched_tokens)
-    tokens = rows[:, 2] if rows.size else np.empty(0)
-    base_s = service.base_s * rows[:, 0] if rows.size else np.empty(0)
-    return tokens, waits - base_s - service.per_sequence_s
 
 
 def _noise(visits: Sequence[Observed], costs: NDArray[np.float64], batched_tokens: int | None) -> float:

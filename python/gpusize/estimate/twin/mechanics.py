@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from gpusize.estimate.twin.batching_model import Service, lone_costs
+from gpusize.estimate.twin.batching_model import Service
 from gpusize.estimate.twin.candidates import batching, served
 from gpusize.estimate.twin.prefill_servers import at_once, decoding_costs, fit_apart, lone_prompts, prompt_noise
 from gpusize.estimate.twin.prefix_hits import with_hits
@@ -86,7 +86,11 @@ def likest(
         return None if first is None else Likely(first, nearly=False)
     mixed = _least(records, [*whole[True], *whole[False]])
     apart = _least(records, _apart(visits, curves, capacity, joint=joint, shared=shared))
-    if apart is not None and (mixed is None or apart[0] <= mixed[0] - SURELY):
+    hit = None if apart is None else _least(records, _hit(apart[1], shared))
+    if apart is not None and hit is not None and hit[0] <= apart[0] - LIMIT:
+        apart = hit
+    near = apart is not None and apart[0] <= NEARLY * records.quantiles
+    if apart is not None and near and (mixed is None or apart[0] <= mixed[0] - SURELY):
         unlike, best = apart
     elif mixed is not None:
         unlike, best = mixed
@@ -97,9 +101,6 @@ def likest(
         unlike, best = _plainly(records, unlike, best, lambda known: _filled(known, shared))
     else:
         return None
-    hit = _least(records, _hit(best, visits, shared))
-    if hit is not None and hit[0] <= unlike - LIMIT:
-        unlike, best = hit
     return Likely(best, nearly=unlike <= NEARLY * records.quantiles)
 
 
@@ -194,13 +195,12 @@ def _apart(
     return found
 
 
-def _hit(replica: Batching, visits: Sequence[Observed], shared: Fits) -> list[Batching]:
+def _hit(replica: Batching, shared: Fits) -> list[Batching]:
     """The same with prompts that are in the cache in part, where those that are as long cost different amounts."""
     service = replica.service
-    if service.noise < SPREAD:
+    if service.apart is None or service.noise < SPREAD:
         return []
-    lone = lone_costs(visits, service) if service.apart is None else lone_prompts(shared.prompts, service.apart)
-    found = with_hits(replica, *lone)
+    found = with_hits(replica, *lone_prompts(shared.prompts, service.apart))
     return [] if found is None else [found]
 
 

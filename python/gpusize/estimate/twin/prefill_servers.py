@@ -59,7 +59,7 @@ LINK_STEP: Final = 2.0
 LINK_STEPS: Final = 9
 STEPS: Final = (0.16, 0.08, 0.04, 0.02, 0.01)
 """In the logarithm of what prompts under load cost more than those that are alone."""
-MOST_REPLAYED: Final = 1_500
+MOST_REPLAYED: Final = 1_000
 """Requests of a level that are sent through the queue again."""
 
 _TOLD: Final = ("tokens", "wait_s", "running", "pace_s")
