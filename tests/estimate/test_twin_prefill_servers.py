@@ -112,6 +112,10 @@ def test_caches_go_over_one_after_the_other(users: int, per_token_s: float, tran
     np.testing.assert_allclose(found, [expected[each] for each in range(found.size)], atol=1e-9)
 
 
+def test_without_token_counts_there_are_no_prompts_to_fit():
+    assert fit_apart([]) is None
+
+
 def test_what_no_simulated_request_has_is_asked_of_another_model():
     objectives = [Objective.of(Slo.parse("mean runtime <= 2s"))]
     levels = [level(n, requests=400, **COSTS, prefill_servers={"servers": 1}) for n in (1, 4, 12)]

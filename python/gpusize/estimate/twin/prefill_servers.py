@@ -117,6 +117,8 @@ def fit_apart(prompts: Sequence[Prompts]) -> Apart | None:
     """
     import numpy as np
 
+    if not prompts:
+        return None
     tokens, waits, running, pace = (
         np.concatenate([getattr(each, name)[each.lone] for each in prompts]) for name in _TOLD
     )
