@@ -114,6 +114,7 @@ def test_caches_go_over_one_after_the_other(users: int, per_token_s: float, tran
 
 def test_without_token_counts_there_are_no_prompts_to_fit():
     assert fit_apart([]) is None
+    assert decoding_costs([]) is None
 
 
 def test_what_no_simulated_request_has_is_asked_of_another_model():

@@ -284,6 +284,8 @@ def decoding_costs(visits: Sequence[Observed]) -> Decoding | None:
     """
     import numpy as np
 
+    if sum(int(reported_tokens(each).sum()) for each in visits) < FEWEST:
+        return None
     tokens = np.concatenate([each.tokens_in[reported_tokens(each)] for each in visits])
     took = np.concatenate([(each.last_s - each.first_s)[reported_tokens(each)] for each in visits])
     most = float(np.median(took) / max(1.0, float(np.nanmedian(tokens))))
