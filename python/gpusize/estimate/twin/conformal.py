@@ -2,9 +2,10 @@
 
 A standard error from batches knows of chance. What a model gets wrong beyond what the measured levels show, it cannot
 know. On development seeds of both families of the suite (docs/reference/estimate-suite.md) every right count is known,
-so intervals are widened until 95 % of those of counts hold: split conformal prediction with a scaled score (Vovk,
-Gammerman and Shafer, Algorithmic Learning in a Random World, 2005; Lei, G'Sell, Rinaldo, Tibshirani and Wasserman, JASA
-113, 2018), by model and situation, as the errors of one say little of another's:
+so intervals are widened until 92 % of those of counts hold in each group, and 95 % altogether, with the groups that
+need no widening: split conformal prediction with a scaled score (Vovk, Gammerman and Shafer, Algorithmic Learning in a
+Random World, 2005; Lei, G'Sell, Rinaldo, Tibshirani and Wasserman, JASA 113, 2018), by model and situation, as the
+errors of one say little of another's:
 
     h' = kappa sqrt(h^2 + delta^2)
 
@@ -24,17 +25,21 @@ if TYPE_CHECKING:
 __all__ = ["SCALES", "wider"]
 
 SCALES: Final[Mapping[tuple[str, Situation], tuple[float, float]]] = {
-    ("batching", "even"): (1.3, 0.05),
-    ("batching", "varying"): (2.05, 0.03),
-    ("batching", "in turn"): (2.05, 0.03),
-    ("static", "even"): (1.4, 0.1),
-    ("static", "varying"): (1.4, 0.1),
-    ("static", "in turn"): (1.4, 0.1),
-    ("flow", "varying"): (2.1, 0.12),
-    ("flow", "in turn"): (2.1, 0.12),
+    ("batching", "even"): (1.2, 0.03),
+    ("batching", "varying"): (1.3, 0.03),
+    ("batching", "in turn"): (1.1, 0.12),
+    ("static", "even"): (1.2, 0.06),
+    ("static", "varying"): (1.2, 0.06),
+    ("static", "in turn"): (1.2, 0.06),
+    ("flow", "varying"): (3.0, 0.03),
+    ("flow", "in turn"): (1.2, 0.2),
     ("measured", "even"): (1.0, 0.02),
 }
-"""(kappa, delta) by model and situation."""
+"""(kappa, delta) by model and situation.
+
+Behind batching and static batches it is a little more than 92 % take: fourteen answers tell little of static batches,
+and errors that were calculated as nothing were a twentieth at times.
+"""
 
 
 def wider(half: float, model: str, situation: Situation) -> float:
