@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 fn holds_for_all(target: &'static str, property: fn(&[u8])) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
+    let folder = Path::new("corpus").join(target);
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert!(files.len() > 20, "{} inputs", files.len());

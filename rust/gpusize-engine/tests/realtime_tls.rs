@@ -14,8 +14,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-const CERTIFICATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/localhost.cert.pem");
-const KEY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/localhost.key.pem");
+const CERTIFICATE: &str = "tests/fixtures/localhost.cert.pem";
+const KEY: &str = "tests/fixtures/localhost.key.pem";
 
 /// A server that answers `answers` requests on each connection and then hangs up, with or without a farewell.
 fn serve_tls(answers: usize, polite: bool) -> u16 {

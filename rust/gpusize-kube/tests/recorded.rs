@@ -14,7 +14,7 @@ const FILES: [(&str, &str); 4] =
     [("Pod", "pods"), ("Job", "jobs"), ("PersistentVolumeClaim", "claims"), ("Event", "events")];
 
 fn recorded(file: &str) -> Vec<u8> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/kube/watch");
+    let folder = Path::new("../../tests/fixtures/kube/watch");
     std::fs::read(folder.join(format!("{file}.jsonl"))).unwrap()
 }
 

@@ -18,8 +18,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 
-pub const CERTIFICATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/localhost.cert.pem");
-const KEY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/localhost.key.pem");
+pub const CERTIFICATE: &str = "tests/fixtures/localhost.cert.pem";
+const KEY: &str = "tests/fixtures/localhost.key.pem";
 
 /// The request with its body, and where its answer goes.
 pub struct Call {

@@ -26,7 +26,7 @@ impl Case {
 
 /// All cases of a corpus, by file and place.
 pub fn load(corpus: &str) -> Vec<Case> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(corpus);
+    let folder = Path::new("tests/corpus").join(corpus);
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     let mut names = std::collections::HashSet::new();
