@@ -26,7 +26,7 @@ from benches.estimates.families import FAMILIES
 from benches.estimates.foreign import worlds_program
 from benches.estimates.probe import Probe
 from benches.estimates.truth import NoTruth, truth
-from benches.estimates.twin import twin
+from benches.estimates.twin import question_of, twin
 from gpusize.estimate.twin.conformal import SCALES
 from gpusize.estimate.twin.load import ClusterLoad, Situation
 
@@ -128,8 +128,7 @@ def _score(task: tuple[str, int, int]) -> Score | None:
     if not known.right or answer.gpus_raw is None or "halves" not in answer.details:
         return None
     visible = scenario.visible
-    think = {"none": "none", "fixed": "constant"}.get(visible.think, visible.think)
-    load = ClusterLoad(visible.users, visible.rate, visible.process, visible.think_s, think, visible.router)
+    load = ClusterLoad.asked_by(question_of(visible))
     less, more = (9.0 if each is None else each for each in answer.details["halves"])
     raw = answer.gpus_raw / visible.gpus_per_replica
     return Score(str(answer.details["model"]), load.situation, *reaches(raw, known.right), less, more)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.estimate.question import Estimate, Question, whole_gpus, with_reserve
+from gpusize.estimate.twin.load import ClusterLoad
 
 if TYPE_CHECKING:
     import polars as pl
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from gpusize.estimate.telemetry.limits import Limit
     from gpusize.estimate.telemetry.production import Production
     from gpusize.estimate.telemetry.sizing import Counted
-    from gpusize.estimate.twin.load import ClusterLoad
-    from gpusize.estimate.twin.visit_data import Objective
 
 __all__ = ["NAME", "estimate_telemetry"]
 
@@ -63,6 +62,7 @@ def estimate_telemetry(
     from gpusize.estimate.telemetry.replay import Day
     from gpusize.estimate.telemetry.sizing import REPLAYS, Sizing
     from gpusize.estimate.telemetry.tails import sharper
+    from gpusize.estimate.twin.visit_data import Objective
 
     production = read_production(frame, log)
     base = Estimate(
@@ -98,10 +98,12 @@ def estimate_telemetry(
             "continuous batching",
             "measure one replica by itself: gpusize run",
         )
-    objectives = _objectives(question)
+    objectives = Objective.asked_by(question)
     days = [Day(production, question.router, seed=seed) for seed in range(1, REPLAYS + 1)]
     lengths = sharper(lengths, production, [day.run(replica_of(costs.service, lengths)) for day in days])
-    found = Sizing(production, lengths, costs, limit, objectives, _asked(question), question.risk).counted()
+    found = Sizing(
+        production, lengths, costs, limit, objectives, ClusterLoad.asked_by(question), question.risk
+    ).counted()
     if found is None:
         return _refused(
             base, "never", "no number of replicas keeps the SLOs: one request alone misses them, by the costs", ""
@@ -336,19 +338,3 @@ def _total(production: Production, name: str) -> float:
     import numpy as np
 
     return float(np.nansum(production.steps.rise(name)))
-
-
-def _objectives(question: Question) -> list[Objective]:
-    from gpusize.estimate.twin.visit_data import Objective
-
-    if question.together and len(question.slos) > 1:
-        return [Objective.joint(question.slos, question.slos[0].share)]
-    return [Objective.of(slo) for slo in question.slos]
-
-
-def _asked(question: Question) -> ClusterLoad:
-    from gpusize.estimate.twin.load import ClusterLoad
-
-    think = {"none": "none", "fixed": "constant", "exponential": "exponential"}[question.think]
-    users = question.users if question.rate is None else None
-    return ClusterLoad(users, question.rate, question.process, question.think_s, think, question.router)

@@ -22,7 +22,10 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from gpusize.estimate.twin.load import Situation
 
-__all__ = ["SCALES", "wider"]
+__all__ = ["SCALES", "bound_error", "wider"]
+
+LEAST: Final = 0.003
+"""No bound is known better."""
 
 SCALES: Final[Mapping[tuple[str, Situation], tuple[float, float]]] = {
     ("batching", "even"): (1.2, 0.03),
@@ -52,3 +55,14 @@ def wider(half: float, model: str, situation: Situation) -> float:
     """
     kappa, delta = SCALES.get((model, situation), (1.0, 0.0))
     return kappa * math.hypot(half, delta)
+
+
+def bound_error(error: float, misfit: float, loss: float = 0.0) -> float:
+    """Standard error of the logarithm of a bound, of everything that can be calculated together.
+
+    Args:
+        error: by the measurement at the capacity.
+        misfit: by what the model does not repeat there.
+        loss: by what replicas cost each other.
+    """
+    return math.hypot(error, 0.5 * misfit, LEAST, loss)

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from gpusize.estimate.isotonic import t_quantile
-from gpusize.estimate.twin.conformal import wider
+from gpusize.estimate.twin.conformal import bound_error, wider
 
 if TYPE_CHECKING:
     from gpusize.estimate.twin.load import Situation
 
 __all__ = ["foretold_interval"]
-
-LEAST: Final = 0.003
-"""As in `gpusize.estimate.twin.sizing`: no bound is known better."""
 
 
 def foretold_interval(details: Mapping[str, Any], raw: float, times: float) -> tuple[float, float] | None:
@@ -40,8 +37,8 @@ def foretold_interval(details: Mapping[str, Any], raw: float, times: float) -> t
     error, misfit, freedom = (float(details[name]) for name in ("error", "misfit", "freedom"))
     model: str = details["model"]
     situation: Situation = details["situation"]
-    now = t_quantile(freedom) * math.hypot(error, 0.5 * misfit, LEAST)
-    then = t_quantile(times * freedom) * math.hypot(error / math.sqrt(times), 0.5 * misfit, LEAST)
+    now = t_quantile(freedom) * bound_error(error, misfit)
+    then = t_quantile(times * freedom) * bound_error(error / math.sqrt(times), misfit)
     found = []
     for side, end in zip(sides, ends, strict=True):
         half = abs(math.log(end / raw))

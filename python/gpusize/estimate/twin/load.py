@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from gpusize.estimate.question import Question
 
 __all__ = ["ClusterLoad", "Situation"]
 
@@ -29,6 +32,13 @@ class ClusterLoad:
     think_s: float = 0.0
     think: str = "none"
     router: str = "least_loaded"
+
+    @classmethod
+    def asked_by(cls, question: Question) -> ClusterLoad:
+        """The load that a question is about; token rates and reserves are not part of it."""
+        think = {"none": "none", "fixed": "constant", "exponential": "exponential"}[question.think]
+        users = question.users if question.rate is None else None
+        return cls(users, question.rate, question.process, question.think_s, think, question.router)
 
     @property
     def even(self) -> bool:

@@ -15,15 +15,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpusize.estimate.question import Estimate, Question, whole_gpus
+from gpusize.estimate.twin.load import ClusterLoad
 from gpusize.estimate.twin.words import around, details, loop, refused, warnings, with_served
 
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
     from gpusize.estimate.twin.attainment_curve import Curve
-    from gpusize.estimate.twin.load import ClusterLoad
     from gpusize.estimate.twin.performance import Performance
     from gpusize.estimate.twin.sizing import Model, Sized
-    from gpusize.estimate.twin.visit_data import Objective, Observed
+    from gpusize.estimate.twin.visit_data import Observed
 
 __all__ = ["Fitted", "Twin"]
 
@@ -63,7 +63,7 @@ class Fitted:
 
     def __init__(self, levels: Sequence[LevelData], question: Question) -> None:
         from gpusize.estimate.twin.sizing import Sizer
-        from gpusize.estimate.twin.visit_data import observe, silent
+        from gpusize.estimate.twin.visit_data import Objective, observe, silent
 
         self._tested = min(lv.gpus for lv in levels)
         self._usable, warnings = _usable(levels)
@@ -72,7 +72,7 @@ class Fitted:
         self._reason = _cannot(levels, self._usable, question)
         self._visits: list[Observed] = []
         if self._reason is None:
-            self._objectives = _objectives(question)
+            self._objectives = Objective.asked_by(question)
             self._visits = [visit for level in self._usable for visit in observe(level, self._objectives)]
             self._reason = silent(self._visits, self._objectives)
         if self._reason is None:
@@ -97,7 +97,7 @@ class Fitted:
 
         if self._reason is not None:
             return self._reason
-        found = self._sizer.model(_cluster_load(question), lengths=lengths, risk=question.risk)
+        found = self._sizer.model(ClusterLoad.asked_by(question), lengths=lengths, risk=question.risk)
         return found.reason or "" if isinstance(found, Sized) else found
 
     def answer(self, question: Question) -> Estimate:
@@ -121,7 +121,7 @@ class Fitted:
         least, per = min(visit.gpus for visit in self._visits), question.gpus_per_replica
         if least % per:
             return replace(base, reason=f"{least} GPUs were measured, which is not a whole number of replicas of {per}")
-        sized = self._sizer.size(_cluster_load(question), risk=question.risk)
+        sized = self._sizer.size(ClusterLoad.asked_by(question), risk=question.risk)
         found = _answered(base, sized, self._visits, self._sizer.curves, question)
         return with_served(found, [visit for visit in self._visits if visit.gpus == least])
 
@@ -133,7 +133,7 @@ class Fitted:
         if self._reason is not None:
             return None
         least = min(visit.gpus for visit in self._visits)
-        return self._sizer.performance(_cluster_load(question), gpus / least)
+        return self._sizer.performance(ClusterLoad.asked_by(question), gpus / least)
 
 
 def _usable(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]]:
@@ -188,22 +188,6 @@ def _next(usable: Sequence[LevelData]) -> tuple[int, ...]:
     return (2 * at[-1], 4 * at[-1])
 
 
-def _objectives(question: Question) -> list[Objective]:
-    from gpusize.estimate.twin.visit_data import Objective
-
-    if question.together and len(question.slos) > 1:
-        return [Objective.joint(question.slos, question.slos[0].share)]
-    return [Objective.of(slo) for slo in question.slos]
-
-
-def _cluster_load(question: Question) -> ClusterLoad:
-    from gpusize.estimate.twin.load import ClusterLoad
-
-    think = {"none": "none", "fixed": "constant", "exponential": "exponential"}[question.think]
-    users = question.users if question.rate is None else None
-    return ClusterLoad(users, question.rate, question.process, question.think_s, think, question.router)
-
-
 def _answered(
     base: Estimate, found: Sized, visits: Sequence[Observed], curves: Sequence[Curve], question: Question
 ) -> Estimate:
@@ -211,7 +195,7 @@ def _answered(
 
     tested = min(visit.gpus for visit in visits)
     several = any(visit.gpus > tested for visit in visits)
-    if _cluster_load(question).even and not several:
+    if ClusterLoad.asked_by(question).even and not several:
         found = consistent(found, question.users)
     told = details(found, curves)
     if found.replicas is None or found.raw is None:

@@ -13,7 +13,7 @@ from gpusize.estimate.question import RISK
 from gpusize.estimate.twin.attainment_curve import Curve
 from gpusize.estimate.twin.calibration import Candidate
 from gpusize.estimate.twin.candidates import batching, flow
-from gpusize.estimate.twin.conformal import wider
+from gpusize.estimate.twin.conformal import bound_error, wider
 from gpusize.estimate.twin.contention import Contention, contention
 from gpusize.estimate.twin.fewest_replicas import Counter, mean_field
 from gpusize.estimate.twin.load import ClusterLoad
@@ -298,5 +298,4 @@ def _open(half: float) -> float:
 
 
 def _wide(chosen: Candidate, loss: Contention, replicas: int) -> float:
-    """Standard error of the logarithm of the bounds, of everything together."""
-    return math.hypot(chosen.error, 0.5 * chosen.misfit, 0.003, loss.error(replicas))
+    return bound_error(chosen.error, chosen.misfit, loss.error(replicas))

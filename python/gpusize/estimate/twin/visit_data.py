@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from gpusize.analysis.level import LevelData
     from gpusize.analysis.slo import Slo
+    from gpusize.estimate.question import Question
 
 __all__ = ["Objective", "Observed", "observe", "silent"]
 
@@ -60,6 +61,13 @@ class Objective:
             return cls((slo,), share, 1.0)
         bound = slo.bound if slo.op in ("<=", "<") else (1.0 / slo.bound if slo.bound > 0 else float("inf"))
         return cls((slo,), None if slo.kind == "mean" else slo.share, bound)
+
+    @classmethod
+    def asked_by(cls, question: Question) -> list[Objective]:
+        """Those of a question: one per SLO, or one where the same requests must meet all."""
+        if question.together and len(question.slos) > 1:
+            return [cls.joint(question.slos, question.slos[0].share)]
+        return [cls.of(slo) for slo in question.slos]
 
     @classmethod
     def joint(cls, slos: Sequence[Slo], share: float) -> Objective:
