@@ -26,7 +26,7 @@ from gpusize.estimate.plan.autoscale.signals import signal
 from gpusize.estimate.plan.over_time.demand import Demand
 from gpusize.estimate.plan.over_time.simulate import serve_scaled
 from gpusize.estimate.twin.batching_model import Service
-from gpusize.estimate.twin.simulate import Batching
+from gpusize.estimate.twin.simulate import Batching, TimeBound
 
 MOST_S = 10.0
 DAY_S = 86_400.0
@@ -81,7 +81,9 @@ def _replica(rnd: np.random.Generator) -> Batching:
     answers = rnd.lognormal(4.8, 0.5, 20_000).clip(4, 1500).astype(np.uint32)
     service = Service(0.012, 0.0002, 0.00002, 64, 200_000)
     rates = np.minimum(5.0, 0.4 * np.arange(1, 65))
-    return Batching(service, (("ttft", 2.0), ("runtime", 20.0)), False, prompts, answers, rates, (1.0, 1.0))
+    return Batching(
+        service, (TimeBound("ttft", 2.0), TimeBound("runtime", 20.0)), False, prompts, answers, rates, (1.0, 1.0)
+    )
 
 
 def _day(rnd: np.random.Generator, requests: int) -> Demand:

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from gpusize.analysis.slo import Slo
+from gpusize.estimate.twin import model_choice
 from gpusize.estimate.twin.attainment_curve import Curve
 from gpusize.estimate.twin.batching_model import fit_service
-from gpusize.estimate.twin.calibration import WIDEST, calibrated
+from gpusize.estimate.twin.calibration import WIDEST, Candidate, calibrated
 from gpusize.estimate.twin.candidates import batching
 from gpusize.estimate.twin.conformal import SCALES, wider
 from gpusize.estimate.twin.contention import Contention
+from gpusize.estimate.twin.flow_model import Flow
 from gpusize.estimate.twin.load import ClusterLoad, Situation
 from gpusize.estimate.twin.model_choice import MISFIT, UNLIKE
 from gpusize.estimate.twin.resemblance import runtimes_off
-from gpusize.estimate.twin.simulate import Values
+from gpusize.estimate.twin.simulate import TimeBound, Values
 from gpusize.estimate.twin.sizing import MOST_HALF, UNFIT, _open
 from gpusize.estimate.twin.visit_data import Objective
 from tests.estimate.test_twin_fit import drawn, visits
@@ -164,3 +167,25 @@ def test_a_loss_is_weakened_by_its_error_and_never_below_none():
     assert loss.weaker(1).sigma == pytest.approx(0.03)
     assert loss.weaker(5).sigma == 0.0
     assert Contention().weaker(2) == Contention()
+
+
+@pytest.mark.parametrize(
+    "metric, off, answers", [("ttft", 0.1, "batching"), ("ttft", 0.2, "flow"), ("runtime", 0.1, "flow")]
+)
+def test_a_time_that_is_read_from_the_curve_is_no_proof_of_the_model(monkeypatch, metric, off, answers):
+    """At a curve's own points nothing can be off; a model of how they come about may be, and still be the nearer."""
+    away = {"batching": off, "flow": 0.0}
+    server = Flow(np.ones(4), np.ones(4), [], [TimeBound(metric, 1.0)])
+    likely = SimpleNamespace(replica="batching", nearly=False)
+    monkeypatch.setattr(model_choice, "likest", lambda *_, **__: likely)
+    monkeypatch.setattr(model_choice, "static", lambda *_, **__: None)
+    monkeypatch.setattr(model_choice, "flow", lambda *_: server)
+    monkeypatch.setattr(
+        model_choice,
+        "calibrated",
+        lambda name, replica, *_, **__: Candidate(name, replica, (0.0,), 0.01, 10.0, 0.0, away[name]),
+    )
+    visits = [drawn(12, 0.3), drawn(14, 0.32)]
+    found = model_choice.choose(visits, [Curve(OBJECTIVE, 0, visits)], [14.0], even=False, model=None)
+    assert found is not None
+    assert found.name == answers

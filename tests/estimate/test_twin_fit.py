@@ -18,7 +18,7 @@ from gpusize.estimate.twin.candidates import batching, flow
 from gpusize.estimate.twin.contention import contention
 from gpusize.estimate.twin.rates import rates_of
 from gpusize.estimate.twin.routed_mixture import curve_capacity
-from gpusize.estimate.twin.simulate import Batching
+from gpusize.estimate.twin.simulate import Batching, TimeBound
 from gpusize.estimate.twin.visit_data import Objective, Observed, observe
 from tests.estimate.virtual import CLUSTER, level
 
@@ -142,7 +142,7 @@ def test_a_wrong_model_is_corrected_and_told():
     replica = flow(seen, curves)
     assert replica is not None
     slow = replica.scaled([1.0])
-    object.__setattr__(slow, "bounds", [("runtime", 8.0 / 1.3)])
+    object.__setattr__(slow, "bounds", [TimeBound("runtime", 8.0 / 1.3)])
     found = calibrated("flow", slow, curves, [capacity or 1.0], prior=0.02, reach=0.6, sampled=0.01)
     assert math.exp(found.corrections[0]) == pytest.approx(1.3, rel=0.05)
     assert found.distance > 0.2

@@ -118,7 +118,7 @@ def test_without_token_counts_there_are_no_prompts_to_fit():
 
 
 def test_what_no_simulated_request_has_is_asked_of_another_model():
-    objectives = [Objective.of(Slo.parse("mean runtime <= 2s"))]
+    objectives = [Objective.of(Slo.parse("p95 tpot >= 2ms"))]
     levels = [level(n, requests=400, **COSTS, prefill_servers={"servers": 1}) for n in (1, 4, 12)]
     seen = [visit for each in levels for visit in observe(each, objectives)]
     found = likest(seen, [Curve(objectives[0], 0, seen)], 4, joint=False, shared=Fits(seen))

@@ -16,14 +16,14 @@ from gpusize.estimate.twin.contention import Contention
 from gpusize.estimate.twin.fewest_replicas import Counter
 from gpusize.estimate.twin.flow_model import Flow
 from gpusize.estimate.twin.load import ClusterLoad
-from gpusize.estimate.twin.simulate import Batching
+from gpusize.estimate.twin.simulate import Batching, TimeBound
 
 S = 10**9
 
 
 def queue(bound_s: float, sizes=(1.0,)) -> Flow:
     """One request at a time, 1/s."""
-    return Flow(np.array([1.0]), np.array(sizes), [], [("runtime", bound_s)], 1)
+    return Flow(np.array([1.0]), np.array(sizes), [], [TimeBound("runtime", bound_s)], 1)
 
 
 def demand(due_s, duration_s, tokens=None) -> Demand:
@@ -111,7 +111,7 @@ def test_what_is_read_row_by_row_is_what_the_core_counts():
     load = demand(drawn([0, 900], [3.5], 1) / S, 900.0)
     course = schedule((0, 4), (300, 6), (600, 5), delay=20.0)
     counted = serve(queue(4.0, sizes), load, course, router="least_loaded")
-    rows = ByRows(np.array([1.0]), sizes, [None], [("runtime", 4.0)], 1)  # type: ignore[list-item]
+    rows = ByRows(np.array([1.0]), sizes, [None], [TimeBound("runtime", 4.0)], 1)  # type: ignore[list-item]
     read = serve(rows, load, course, router="least_loaded")
     assert (read.requests.tolist(), read.kept.tolist()) == (counted.requests.tolist(), counted.kept.tolist())
 
@@ -122,7 +122,7 @@ SERVICE = Service(0.02, 0.001, 0.0005, 64, None)
 def batching(bound_s: float) -> Batching:
     prompts, answers = np.full(100, 100, np.uint32), np.full(100, 50, np.uint32)
     rates = np.arange(1, 65) / (51 * 0.02 + np.arange(1, 65) * (50 * 0.001 + 0.05))
-    return Batching(SERVICE, [("runtime", bound_s)], False, prompts, answers, rates)
+    return Batching(SERVICE, [TimeBound("runtime", bound_s)], False, prompts, answers, rates)
 
 
 def test_requests_are_as_long_as_the_trace_says():

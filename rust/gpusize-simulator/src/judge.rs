@@ -59,6 +59,8 @@ pub struct Judged {
     pub bounds: Vec<Counts>,
     /// Within: all bounds kept; over: any missed.
     pub all: Counts,
+    /// Seconds of each bound's metric, over the requests that are within it or over it and ended ok: a mean's bound is held against these.
+    pub sums_s: Vec<f64>,
     /// Step by step where that was asked for.
     pub steps: Option<Steps>,
 }
@@ -74,6 +76,8 @@ pub struct Steps {
     pub within: Vec<Vec<u64>>,
     /// Of these, within all bounds.
     pub within_all: Vec<u64>,
+    /// Seconds of each bound's metric, as in [`Judged::sums_s`].
+    pub sums_s: Vec<Vec<f64>>,
 }
 
 impl Judge {
@@ -126,13 +130,19 @@ pub(super) struct Verdicts {
 impl Verdicts {
     pub(super) fn new(judge: &Judge) -> Self {
         let count = judge.bounds.len();
-        let steps = |every_s| Steps { every_s, within: vec![Vec::new(); count], ..Steps::default() };
+        let steps = |every_s| Steps {
+            every_s,
+            within: vec![Vec::new(); count],
+            sums_s: vec![Vec::new(); count],
+            ..Steps::default()
+        };
         Self {
             bounds: judge.bounds.clone(),
             step_ns: judge.every_s.map_or(NS_PER_S as i64, ns),
             judged: Judged {
                 bounds: vec![Counts::default(); count],
                 all: Counts::default(),
+                sums_s: vec![0.0; count],
                 steps: judge.every_s.map(steps),
             },
         }
@@ -152,13 +162,13 @@ impl Verdicts {
             let value_s = if ok { bound.metric.of(request, end_ns) } else { None };
             let within = if ok { value_s.map(|value_s| value_s <= bound.bound_s) } else { Some(false) };
             self.judged.bounds[place].add(within);
+            self.judged.sums_s[place] += value_s.unwrap_or(0.0);
             if within == Some(false) || (within.is_none() && all == Some(true)) {
                 all = within;
             }
-            if let Some(steps) = steps.as_deref_mut()
-                && within == Some(true)
-            {
-                steps.within[place][step] += 1;
+            if let Some(steps) = steps.as_deref_mut() {
+                steps.within[place][step] += u64::from(within == Some(true));
+                steps.sums_s[place][step] += value_s.unwrap_or(0.0);
             }
         }
         self.judged.all.add(all);
@@ -181,6 +191,9 @@ impl Steps {
             self.within_all.resize(step + 1, 0);
             for within in &mut self.within {
                 within.resize(step + 1, 0);
+            }
+            for sums_s in &mut self.sums_s {
+                sums_s.resize(step + 1, 0.0);
             }
         }
     }
@@ -210,6 +223,8 @@ mod tests {
         let steps = judged.steps.unwrap();
         assert_eq!((steps.requests, steps.within_all), (vec![2, 0, 2], vec![1, 0, 0]));
         assert_eq!(steps.within, [[2, 0, 1], [1, 0, 0]]);
+        // Of the times of those that ended ok: 2, 2 and 1 s; gaps of 0.5 and 1 s, and none of a single token.
+        assert_eq!((judged.sums_s, steps.sums_s), (vec![5.0, 1.5], vec![vec![4.0, 0.0, 1.0], vec![1.5, 0.0, 0.0]]));
     }
 
     #[test]

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gpusize.estimate.twin.attainment_curve import mean_error
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -160,8 +162,10 @@ class Pooled:
         mean = float(np.interp(at, x, y))
         right = min(int(np.searchsorted(x, at)), len(levels) - 1)
         near = {right} if x[right] == at else {max(0, right - 1), right}
-        error, freedom = max(_relative_error(np.exp(levels[k].logs), levels[k].edges) for k in near)
-        ratio = self.curve.objective.bound / mean if mean > 0 and math.isfinite(mean) else 0.0
+        error, freedom = max(mean_error(levels[k]) for k in near)
+        if not (mean > 0 and math.isfinite(mean) and math.isfinite(error)):
+            return Margin(-1.0, 0.0, freedom)
+        ratio = self.curve.objective.bound / mean
         return Margin(ratio - 1.0, ratio * error / math.sqrt(times), times * freedom)
 
 
@@ -182,18 +186,3 @@ def _shares(kept: NDArray[np.bool_], edges: NDArray[np.intp]) -> tuple[float, fl
         return share, DESIGN * floor, float(FEWEST_BATCHES)
     off = sums - share * sizes
     return share, max(floor, math.sqrt(float(off @ off) * k / (k - 1)) / total), float(k - 1)
-
-
-def _relative_error(values: NDArray[np.float64], edges: NDArray[np.intp]) -> tuple[float, float]:
-    """Standard error of a mean as a share of it, from batches, and its degrees of freedom."""
-    import numpy as np
-
-    sizes = np.diff(edges).astype(float)
-    mean, n, k = float(values.mean()), values.size, sizes.size
-    if not math.isfinite(mean) or mean <= 0:
-        return 0.0, float(FEWEST_BATCHES)
-    floor = float(values.std()) / math.sqrt(n) / mean
-    if k < FEWEST_BATCHES:
-        return DESIGN * floor, float(FEWEST_BATCHES)
-    off = np.add.reduceat(values, edges[:-1]) - mean * sizes
-    return max(floor, math.sqrt(float(off @ off) * k / (k - 1)) / n / mean), float(k - 1)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gpusize.estimate.telemetry.limits import Limit
     from gpusize.estimate.telemetry.production import Production
     from gpusize.estimate.telemetry.replay import Replayed
+    from gpusize.estimate.twin.simulate import TimeBound
 
 __all__ = ["Costs", "first_costs", "fit_costs", "replica_of"]
 
@@ -122,7 +123,7 @@ def first_costs(production: Production, lengths: Lengths) -> tuple[float, float,
 def replica_of(
     service: Service,
     lengths: Lengths,
-    bounds: Sequence[tuple[str, float]] = (),
+    bounds: Sequence[TimeBound] = (),
     *,
     joint: bool = False,
     factors: tuple[float, ...] = (1.0,),
@@ -133,7 +134,7 @@ def replica_of(
     Args:
         service: its costs and limits.
         lengths: of requests.
-        bounds: metric and bound in s of each SLO.
+        bounds: one of each SLO.
         joint: whether one share is asked for of requests that keep all bounds.
         factors: on the bounds.
         most: requests up to which its rates are told.

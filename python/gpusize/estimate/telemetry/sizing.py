@@ -17,6 +17,7 @@ from gpusize.estimate.telemetry.checks import Check, check
 from gpusize.estimate.telemetry.costs import Costs, replica_of
 from gpusize.estimate.telemetry.replay import Day
 from gpusize.estimate.twin.fewest_replicas import Counter, mean_field
+from gpusize.estimate.twin.simulate import TimeBound
 from gpusize.estimate.twin.sizing import lean
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class Sizing:
         self._days = [Day(production, asked.router, seed=seed) for seed in range(1, REPLAYS + 1)]
         self._targets = [each.target for each in objectives]
         self._joint = len(objectives) == 1 and len(objectives[0].parts) > 1
-        self._bounds = [(part.metric, part.bound_s or 0.0) for each in objectives for part in each.parts]
+        self._bounds = [TimeBound(part.metric, part.bound_s or 0.0) for each in objectives for part in each.parts]
         self._of = [k for k, each in enumerate(objectives) for _ in each.parts]
 
     def counted(self) -> Counted | None:
@@ -165,8 +166,8 @@ class Sizing:
         replica = replica_of(service, self._lengths)
         replays = [day.run(replica) for day in days]
         return tuple(
-            check(self._production, replays, metric, bound, self._targets[of], edge_per_s)
-            for (metric, bound), of in zip(self._bounds, self._of, strict=True)
+            check(self._production, replays, bound.metric, bound.bound_s, self._targets[of], edge_per_s)
+            for bound, of in zip(self._bounds, self._of, strict=True)
         )
 
     def _corrections(self, checks: Sequence[Check]) -> tuple[float, ...]:

@@ -11,9 +11,9 @@ its nearness:
 
 with s_j the standard error of A_j and b_j the attainment that a move which is 30 % wrong would be off by.
 
-A mean needs no tail: it is read from the levels' means. The uncertainty comes from batches of time (Law, Simulation
-Modeling and Analysis, 5th ed., section 9.5.3: batch means), each at least two residence times long, never from single
-requests: requests of one batch share their iterations.
+A mean is moved likewise, by the distance of the levels' means. The uncertainty comes from batches of time (Law,
+Simulation Modeling and Analysis, 5th ed., section 9.5.3: batch means), each at least two residence times long, never
+from single requests: requests of one batch share their iterations.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from gpusize.estimate.twin.visit_data import mean_kept
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from gpusize.estimate.twin.visit_data import Objective, Observed
 
-__all__ = ["Curve", "Level", "Share"]
+__all__ = ["Curve", "Level", "Share", "mean_error"]
 
 NEAR: Final = 0.15
 """Bandwidth in log c of the line through the levels' means."""
@@ -146,8 +148,11 @@ class Curve:
 
         rows = []
         for each in self.levels:
-            own = self._own(each, math.inf) if self.objective.share is None else self.own(each)
-            share = self.objective.share or 0.5
+            if self.objective.share is None:
+                if math.isfinite(each.mean) and each.mean > 0:
+                    rows.append((math.log(each.users), math.log(each.mean), 1 / (mean_error(each)[0] ** 2 + FLAT**2)))
+                continue
+            own, share = self.own(each), self.objective.share
             around = [max(share - own.error, 0.01), share, min(share + own.error, 1.0)]
             low, at, high = np.quantile(each.logs, around, method="inverted_cdf")
             if math.isfinite(high):
@@ -156,7 +161,7 @@ class Curve:
         return found[:, 0], found[:, 1], found[:, 2]
 
     def location(self, users: float) -> float:
-        """Logarithm of the quantile that is asked for at so many requests in flight.
+        """Logarithm of the quantile that is asked for, or of the mean, at so many requests in flight.
 
         From a weighted straight line through the levels near it (Cleveland 1979, local regression), as far around as
         two levels reach, never falling.
@@ -184,7 +189,7 @@ class Curve:
     def at(self, users: float) -> Share:
         """Attainment with so many requests in flight; a real number is a mixture of both neighbouring whole ones.
 
-        For a mean, its bound over the mean, cut at 1, so that 1 is where it holds.
+        Of a mean 2 less the mean over its bound (``mean_kept``), so that it holds from 1 on.
         """
         whole = math.floor(users)
         if whole == users:
@@ -207,13 +212,18 @@ class Curve:
         return self._own(level, math.log(self.objective.bound) if self.objective.bound > 0 else -math.inf)
 
     def tail(self, level: Level, share: float) -> tuple[float, float, float] | None:
-        """Logarithm of one level's quantile, its standard error, and degrees of freedom.
+        """Logarithm of one level's quantile, its standard error, and degrees of freedom; of a mean's curve of the mean.
 
         The error is that of the share at the quantile, by the quantiles as far around it. None where a miss may lie
         within it, or nothing has a logarithm there.
         """
         import numpy as np
 
+        if self.objective.share is None:
+            if not math.isfinite(level.mean) or level.mean <= 0:
+                return None
+            error, freedom = mean_error(level)
+            return math.log(level.mean), max(FLAT, error), freedom
         at = float(np.quantile(level.logs, share, method="inverted_cdf"))
         if not math.isfinite(at):
             return None
@@ -268,10 +278,8 @@ class Curve:
         """Attainment with so many requests in flight and the bound multiplied by ``stretch``."""
         key = (users, stretch)
         if key not in self._stretched:
-            if self.objective.share is None:
-                self._stretched[key] = min(1.0, self._mean(users, stretch).value)
-            else:
-                self._stretched[key] = self._moved(users, stretch).value if stretch > 0 else 0.0
+            found = self._mean if self.objective.share is None else self._moved
+            self._stretched[key] = found(users, stretch).value if stretch > 0 else 0.0
         return self._stretched[key]
 
     def stretches(self, users: int, stretch: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -279,7 +287,7 @@ class Curve:
         import numpy as np
 
         if self.objective.share is None:
-            return np.minimum(1.0, stretch * self._mean(users).value)
+            return mean_kept(self.mean_over_bound(users).value / stretch)
         if users not in self._weighed:
             here = self.location(users) if self._places[0].size else math.inf
             rows = self._rows(users, 1.0, here)
@@ -296,13 +304,35 @@ class Curve:
             found += weight * np.searchsorted(logs, limits - move, "right") / logs.size
         return found
 
-    def _mean(self, users: int, stretch: float = 1.0) -> Share:
+    def mean_over_bound(self, users: int) -> Share:
+        """Of a mean's curve: the mean over its bound with so many requests in flight, from the levels near, moved.
+
+        Infinite where requests failed at all of them.
+        """
         import numpy as np
 
-        x = np.log([each.users for each in self.levels])
-        y = np.maximum.accumulate([each.mean for each in self.levels])
-        mean = float(np.interp(math.log(users), x, y))
-        return Share(min(1.0, stretch * self.objective.bound / mean) if mean > 0 else 1.0, 0.0, 1.0)
+        rows = []
+        for each in self.levels:
+            far = abs(math.log(each.users / users))
+            if far > self._reach(users) or not (math.isfinite(each.mean) and each.mean > 0):
+                continue
+            move = self.location(users) - self.location(each.users)
+            rows.append((each.mean * math.exp(move), *mean_error(each), BENT * abs(move) + BENT * 0.2 * far))
+        if not rows or self.objective.bound <= 0:
+            return Share(math.inf, 0.0, 1.0)
+        mean, error, freedom, bent = np.array(rows).T
+        weight = 1 / (np.maximum(error, FLAT) ** 2 + bent**2)
+        weight /= weight.sum()
+        ratio = float(weight @ mean) / self.objective.bound
+        spread = float(np.sqrt((weight**2 * (error**2 + bent**2)).sum()))
+        variances = (weight * np.maximum(error, 1e-9)) ** 2
+        return Share(ratio, ratio * spread, float(variances.sum() ** 2 / (variances**2 / freedom).sum()))
+
+    def _mean(self, users: int, stretch: float = 1.0) -> Share:
+        found = self.mean_over_bound(users)
+        if not math.isfinite(found.value):
+            return Share(-1.0, 0.0, found.freedom)
+        return Share(mean_kept(found.value / stretch), found.error / stretch, found.freedom)
 
     def _moved(self, users: int, stretch: float = 1.0) -> Share:
         """The levels' moved attainments, weighted by what their batches and the distance of the move say."""
@@ -344,6 +374,24 @@ class Curve:
             away = sorted(abs(math.log(each.users / users)) for each in self.levels)
             self._far[key] = max(REACH, 1.5 * away[0] if away[0] > 0 else 0.0)
         return self._far[key]
+
+
+def mean_error(level: Level) -> tuple[float, float]:
+    """Standard error of a level's mean as a share of it, from batches, and its degrees of freedom.
+
+    Never below that of independent requests; infinite where a request failed.
+    """
+    import numpy as np
+
+    values, sizes = np.exp(level.logs), np.diff(level.edges).astype(float)
+    if not math.isfinite(level.mean) or level.mean <= 0:
+        return math.inf, float(FEWEST_BATCHES)
+    k, n = sizes.size, values.size
+    floor = float(values.std()) / math.sqrt(n) / level.mean
+    if k < FEWEST_BATCHES:
+        return DESIGN * floor, float(FEWEST_BATCHES)
+    off = np.add.reduceat(values, level.edges[:-1]) - level.mean * sizes
+    return max(floor, math.sqrt(float(off @ off) * k / (k - 1)) / n / level.mean), float(k - 1)
 
 
 def _error(goods: NDArray[np.float64], sizes: NDArray[np.float64], design: float) -> tuple[float, float]:

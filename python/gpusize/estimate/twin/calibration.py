@@ -126,8 +126,6 @@ def calibrated(
 def _off(
     replica: Replica, number: int, curve: Curve, capacity: float, prior: float, reach: float, company: float
 ) -> _Off:
-    if curve.objective.share is None:
-        return _Off(0.0, 0.0, 0.01, 10.0, 0.0, ())
     held = _levels(replica, number, curve, capacity, reach, company)
     if not held and not company:
         held = _between(replica, number, curve, capacity)
@@ -166,8 +164,9 @@ def _levels(replica: Replica, number: int, curve: Curve, capacity: float, reach:
         if not level.settled or level.logs.size < REQUESTS or abs(math.log(level.users / max(1.0, capacity))) > reach:
             continue
         trial = replica.trial(ClusterLoad(users=level.users), CHECKED)
-        held = _by_share(trial, number, curve, level.users, curve.own(level))
-        if held is None and not company:
+        mean = curve.objective.share is None
+        held = None if mean else _by_share(trial, number, curve, level.users, curve.own(level))
+        if held is None and (mean or not company):
             held = _by_tail(trial, number, curve, level)
         if held is not None:
             found.append(replace(held, error=math.hypot(held.error, company)))
@@ -176,7 +175,9 @@ def _levels(replica: Replica, number: int, curve: Curve, capacity: float, reach:
 
 def _between(replica: Replica, number: int, curve: Curve, capacity: float) -> list[_Held]:
     """The whole numbers of users around the capacity, by the curve between the levels."""
-    found = []
+    found: list[_Held] = []
+    if curve.objective.share is None:
+        return found
     for users in sorted({max(1, math.floor(capacity)), max(1, math.ceil(capacity))}):
         share = curve.at(users)
         held = _by_share(replica.trial(ClusterLoad(users=users), CHECKED), number, curve, users, share)
@@ -196,8 +197,8 @@ def _by_share(trial: Trial, number: int, curve: Curve, users: int, share: Share)
 
 
 def _by_tail(trial: Trial, number: int, curve: Curve, level: Level) -> _Held | None:
-    """By the quantiles at the share that is asked for; None where a miss is among them."""
-    share, bound = curve.objective.share or 0.0, curve.objective.bound
+    """By the quantiles at the share that is asked for, or by the means; None where a miss is among them."""
+    share, bound = curve.objective.target, curve.objective.bound
     found = curve.tail(level, share) if bound > 0 else None
     if found is None:
         return None

@@ -12,7 +12,7 @@ from gpusize.estimate.twin.flow_model import Flow, Measured
 from gpusize.estimate.twin.rates import rates_of
 from gpusize.estimate.twin.server_figures import served_limit
 from gpusize.estimate.twin.sharing import limit_of, sizes_of
-from gpusize.estimate.twin.simulate import METRICS, Batching, Replica
+from gpusize.estimate.twin.simulate import METRICS, Batching, Replica, TimeBound
 from gpusize.estimate.twin.static_batch_model import surely_static
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ def static(visits: Sequence[Observed], curves: Sequence[Curve], *, joint: bool) 
     return None if found is None else served(found, visits, curves, joint=joint)
 
 
-def _known(curves: Sequence[Curve]) -> list[tuple[str, float]] | None:
-    """Metrics and bounds that a simulated request has; None where one is another."""
+def _known(curves: Sequence[Curve]) -> list[TimeBound] | None:
+    """The bounds where a simulated request has all the metrics; else None."""
     bounds = _bounds(curves)
-    return None if bounds is None or any(metric not in METRICS for metric, _ in bounds) else bounds
+    return None if bounds is None or any(each.metric not in METRICS for each in bounds) else bounds
 
 
 def served(service: Service, visits: Sequence[Observed], curves: Sequence[Curve], *, joint: bool) -> Batching | None:
@@ -112,18 +112,20 @@ def _limit(visits: Sequence[Observed]) -> int | None:
     return limit_of(visits, told)
 
 
-def _bound(curve: Curve) -> tuple[str, float]:
-    """Metric and bound where the objective is one time of a request; else a name that is read from the curve."""
+def _bound(curve: Curve) -> TimeBound:
+    """The bound where the objective is one on a time; else a name that is read from the curve."""
     found = _bounds([curve])
-    return found[0] if found is not None and len(found) == 1 else ("other", math.inf)
+    return found[0] if found is not None and len(found) == 1 else TimeBound("other", math.inf)
 
 
-def _bounds(curves: Sequence[Curve]) -> list[tuple[str, float]] | None:
-    """Metric and bound of each objective, in seconds; None where one is no upper bound on a time of a request."""
+def _bounds(curves: Sequence[Curve]) -> list[TimeBound] | None:
+    """The bounds of each objective; None where one is no upper bound on a time of requests or on its mean."""
     found = []
     for curve in curves:
-        for part in curve.objective.parts:
-            if part.kind != "percentile" or part.bound_s is None or part.op not in ("<=", "<"):
+        parts = curve.objective.parts
+        for part in parts:
+            mean = part.kind == "mean" and len(parts) == 1
+            if not (mean or part.kind == "percentile") or part.bound_s is None or part.op not in ("<=", "<"):
                 return None
-            found.append((part.metric, part.bound_s))
+            found.append(TimeBound(part.metric, part.bound_s, mean))
     return found

@@ -10,6 +10,7 @@ from typing import Final
 from gpusize.estimate.twin.contention import Contention
 from gpusize.estimate.twin.load import ClusterLoad
 from gpusize.estimate.twin.simulate import Judged, Replica, horizon
+from gpusize.estimate.twin.visit_data import tightest
 
 __all__ = ["Count", "Counter"]
 
@@ -157,9 +158,7 @@ class Counter:
 
     def binding(self, replicas: int, stretch: float) -> int:
         """The objective that is nearest to being missed."""
-        shares = self.run(self.asked.load, replicas, stretch).shares
-        margins = [(found - target) / max(1e-9, 1 - target) for found, target in zip(shares, self.targets, strict=True)]
-        return margins.index(min(margins))
+        return tightest(self.run(self.asked.load, replicas, stretch).shares, self.targets)
 
 
 def mean_field(asked: ClusterLoad, in_flight: float, residence_s: float) -> int:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.engine.session import core
 from gpusize.estimate.twin.load import ClusterLoad
-from gpusize.estimate.twin.simulate import Judged, Rated, judge, judged, load
+from gpusize.estimate.twin.simulate import Judged, Rated, TimeBound, judge, judged, load, stretched
+from gpusize.estimate.twin.visit_data import mean_kept
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +38,7 @@ class Flow(Rated):
         rates: requests per second with 1, 2, ... active, to the limit where there is one; shape (k,).
         sizes: measured sizes with mean 1, shape (n,).
         curves: one per objective: what is not a runtime is read from them at the simulated numbers of active requests.
-        bounds: (metric, bound in seconds) by objective.
+        bounds: one per objective.
         max_active: most at once; the others wait.
         factors: on the bounds of each objective.
     """
@@ -45,7 +46,7 @@ class Flow(Rated):
     rates: NDArray[np.float64]
     sizes: NDArray[np.float64]
     curves: Sequence[Curve]
-    bounds: Sequence[tuple[str, float]]
+    bounds: Sequence[TimeBound]
     max_active: int | None = None
     factors: tuple[float, ...] = (1.0,)
     certain: bool = False
@@ -63,9 +64,9 @@ class Flow(Rated):
             wide = [stretch * factor for factor in self.factors]
             shares = tuple(trial.share(number, each) for number, each in enumerate(wide))
             return Judged(shares, trial.in_flight, trial.runtime_s)
-        asking = judge(self.bounds, [stretch * each for each in self.factors])
-        _, summary = self._run(asked, replicas, requests, seed, asking)
-        return judged(json.loads(summary), joint=False)
+        bounds = stretched(self.bounds, [stretch * each for each in self.factors])
+        _, summary = self._run(asked, replicas, requests, seed, judge(bounds))
+        return judged(json.loads(summary), bounds, joint=False)
 
     def trial(self, asked: ClusterLoad, requests: int) -> FlowTrial:
         """See ``Replica``."""
@@ -74,7 +75,7 @@ class Flow(Rated):
     @property
     def whole(self) -> bool:
         """Whether all bounds are on times that the servers themselves tell; else the measured curve is read."""
-        return all(metric in RUNTIMES for metric, _ in self.bounds)
+        return all(each.metric in RUNTIMES for each in self.bounds)
 
     def kept(self, rows: pl.DataFrame, stretch: float) -> list[NDArray[np.float64]]:
         """How likely each of the core's rows keeps its bounds: by objective, shape (n,) each."""
@@ -138,7 +139,7 @@ class FlowTrial:
     """
 
     curves: Sequence[Curve]
-    bounds: Sequence[tuple[str, float]]
+    bounds: Sequence[TimeBound]
     took_s: NDArray[np.float64]
     active: NDArray[np.float64]
     felt: NDArray[np.float64]
@@ -154,9 +155,11 @@ class FlowTrial:
         return float(self.kept(number, stretch).mean())
 
     def kept(self, number: int, stretch: float) -> NDArray[np.float64]:
-        """How likely each request keeps an objective, shape (n,)."""
-        metric, bound_s = self.bounds[number]
+        """How likely each request keeps an objective, shape (n,); of a mean what ``mean_kept`` says of its time."""
+        metric, bound_s, mean = self.bounds[number]
         if metric in RUNTIMES:
+            if mean:
+                return mean_kept(self.took_s / (bound_s * stretch))
             return (self.took_s <= bound_s * stretch).astype(float)
         if metric.startswith("ttft"):
             return _read(self.curves[number], self.active, stretch)

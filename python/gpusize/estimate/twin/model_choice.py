@@ -10,6 +10,7 @@ from gpusize.estimate.twin.attainment_curve import Curve
 from gpusize.estimate.twin.batching_model import Fits
 from gpusize.estimate.twin.calibration import Candidate, calibrated
 from gpusize.estimate.twin.candidates import flow, measured, static
+from gpusize.estimate.twin.flow_model import Flow
 from gpusize.estimate.twin.mechanics import likest
 from gpusize.estimate.twin.resemblance import runtimes_off
 from gpusize.estimate.twin.static_batch_model import COMPANY_ERROR
@@ -30,6 +31,12 @@ UNLIKE: Final = 0.05
 """There runtimes, too, must be nearer than this to the measured ones: a curve without a mechanism can have no wrong
 one."""
 MOST_STATIC: Final = 0.5
+READ: Final = 0.13
+"""How far off flow counts beside its distance where it reads a time from the measured curve.
+
+A curve is not off at its own points, but users who never pause fall into step, and one request's time then tells little
+of those who come when they like.
+"""
 
 
 def choose(
@@ -81,7 +88,13 @@ def choose(
         replica = flow(visits, curves)
         if replica is not None:
             found.append(calibrated("flow", replica, curves, capacities, prior=0.02, reach=0.6, sampled=sampled))
-    return min(found, key=lambda each: each.distance) if found else None
+    return min(found, key=_away) if found else None
+
+
+def _away(candidate: Candidate) -> float:
+    """How far off a model counts when it is held against the others."""
+    reads = isinstance(candidate.replica, Flow) and not candidate.replica.whole
+    return math.hypot(candidate.distance, READ if reads else 0.0)
 
 
 def _repeats(candidate: Candidate, visits: Sequence[Observed], capacity: float, *, even: bool) -> bool:
@@ -93,10 +106,15 @@ def _repeats(candidate: Candidate, visits: Sequence[Observed], capacity: float, 
 
 def _sampled(curve: Curve, capacity: float) -> float:
     """Standard error of the logarithm of the bound that independent requests as many as there were would have."""
+    import numpy as np
+
     share = curve.objective.share
-    if share is None:
-        return 0.0
     n = sum(each.logs.size for each in curve.levels)
+    if share is None:
+        near = min(curve.levels, key=lambda each: abs(math.log(each.users / max(1.0, capacity))))
+        values = np.exp(near.logs)
+        spread = float(values.std()) / near.mean if math.isfinite(near.mean) and near.mean > 0 else 0.0
+        return min(0.2, spread / math.sqrt(max(n, 1)))
     users = max(1, round(capacity))
     step = 0.05
     slope = (curve.stretched(users, math.exp(step)) - curve.stretched(users, math.exp(-step))) / (2 * step)
@@ -105,10 +123,12 @@ def _sampled(curve: Curve, capacity: float) -> float:
 
 def _stretches(curve: Curve, capacity: float) -> tuple[float, float]:
     """Standard error of the logarithm of the bound at which the attainment is met, and its degrees of freedom."""
-    share = curve.objective.share
+    share, users = curve.objective.share, max(1, round(capacity))
     if share is None:
-        return 0.01, 10.0
-    users = max(1, round(capacity))
+        mean = curve.mean_over_bound(users)
+        if not math.isfinite(mean.value):
+            return 0.2, mean.freedom
+        return max(1e-6, mean.error / mean.value), mean.freedom
     found: Share = curve.at(users)
     error = max(found.error, 1e-6)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from gpusize.estimate.twin.attainment_curve import Curve
 from gpusize.estimate.twin.calibration import CHECKED, REQUESTS, stretch_of
 from gpusize.estimate.twin.load import ClusterLoad
-from gpusize.estimate.twin.simulate import Batching, Replica
+from gpusize.estimate.twin.simulate import Batching, Replica, TimeBound
 from gpusize.estimate.twin.visit_data import Objective
 
 if TYPE_CHECKING:
@@ -60,7 +60,10 @@ class Records:
     def differences(self, replica: Batching, requests: int) -> list[tuple[str, float, float, float]]:
         """(metric, share, log(simulated / measured), standard error of the measured) of every quantile."""
         timed = replace(
-            replica, bounds=tuple((each, 1.0) for each in self.metrics), joint=False, factors=(1.0,) * len(self.metrics)
+            replica,
+            bounds=tuple(TimeBound(each, 1.0) for each in self.metrics),
+            joint=False,
+            factors=(1.0,) * len(self.metrics),
         )
         trials = {
             users: timed.trial(ClusterLoad(users=users), requests) for users in {each.users for each in self._seen}

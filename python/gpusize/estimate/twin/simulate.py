@@ -12,10 +12,11 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from gpusize.engine.session import core
 from gpusize.estimate.twin.load import ClusterLoad
+from gpusize.estimate.twin.visit_data import mean_kept
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,12 +29,14 @@ __all__ = [
     "Judged",
     "Rated",
     "Replica",
+    "TimeBound",
     "Trial",
     "Values",
     "horizon",
     "judge",
     "judged",
     "load",
+    "stretched",
 ]
 
 ROUNDS: Final = 24.0
@@ -45,9 +48,20 @@ MOST_AT_ONCE: Final = 100_000
 METRICS: Final = {"runtime": "runtime", "service": "service", "ttft": "ttft", "itl_mean": "itl_mean"}
 
 
+class TimeBound(NamedTuple):
+    """What a simulated request's time is held against, or the mean of all of them."""
+
+    metric: str
+    bound_s: float
+    mean: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """How a simulated run fared: attainment by objective, means of requests in flight, runtime, tokens of answers."""
+    """How a simulated run fared: attainment by objective, means of requests in flight, runtime, tokens of answers.
+
+    Of a mean ``mean_kept`` stands for the attainment.
+    """
 
     shares: tuple[float, ...]
     in_flight: float
@@ -111,22 +125,26 @@ class Values:
 
     Attributes:
         ratios: values over bounds, ascending, one array per objective; without those that count nowhere.
+        means: of each objective, whether its bound is the mean's.
     """
 
     ratios: Sequence[NDArray[np.float64]]
+    means: Sequence[bool]
 
     @classmethod
-    def of(cls, ratios: NDArray[np.float64]) -> Values:
+    def of(cls, ratios: NDArray[np.float64], means: Sequence[bool] | None = None) -> Values:
         """From values over bounds in any order, shape (objectives, n), NaN where one counts nowhere."""
         import numpy as np
 
-        return cls([np.sort(each[~np.isnan(each)]) for each in ratios])
+        return cls([np.sort(each[~np.isnan(each)]) for each in ratios], means or (False,) * len(ratios))
 
     def share(self, number: int, stretch: float) -> float:
         """See ``Trial``."""
         import numpy as np
 
         known = self.ratios[number]
+        if self.means[number]:
+            return mean_kept(float(known.mean()) / stretch) if known.size else 0.0
         return float(np.searchsorted(known, stretch, "right")) / max(1, known.size)
 
 
@@ -177,7 +195,7 @@ class Batching(Rated):
 
     Attributes:
         service: costs and limits.
-        bounds: (metric, bound in seconds) by objective; metrics of ``METRICS``.
+        bounds: one per objective, or per part of a joint one; metrics of ``METRICS``.
         joint: whether one share is asked for of requests that keep all bounds.
         prompt_tokens: measured prompts, shape (n,).
         output_tokens: the answers to them, shape (n,).
@@ -187,7 +205,7 @@ class Batching(Rated):
     """
 
     service: Service
-    bounds: Sequence[tuple[str, float]]
+    bounds: Sequence[TimeBound]
     joint: bool
     prompt_tokens: NDArray[np.uint32]
     output_tokens: NDArray[np.uint32]
@@ -200,9 +218,10 @@ class Batching(Rated):
         self, asked: ClusterLoad, replicas: int, *, stretch: float = 1.0, seed: int = 1, requests: int | None = None
     ) -> Judged:
         """See ``Replica``."""
-        asking = judge(self.bounds, [stretch * each for each in self.each_factor()])
-        _, summary = self._run(asked, replicas, seed, requests, asking)
-        return replace(judged(json.loads(summary), self.joint), tokens=float(self.output_tokens.mean()))
+        bounds = stretched(self.bounds, [stretch * each for each in self.each_factor()])
+        _, summary = self._run(asked, replicas, seed, requests, judge(bounds))
+        found = judged(json.loads(summary), bounds, joint=self.joint)
+        return replace(found, tokens=float(self.output_tokens.mean()))
 
     def scaled(self, factors: Sequence[float]) -> Batching:
         """See ``Replica``."""
@@ -224,8 +243,10 @@ class Batching(Rated):
         known = {"runtime": end - due, "service": end - due, "ttft": first - due}
         with np.errstate(divide="ignore", invalid="ignore"):
             known["itl_mean"] = np.where(gaps >= 1, (end - first) / gaps, np.nan)
-        found = np.array([known[metric] / bound_s for metric, bound_s in self.bounds])
-        return Values.of(np.fmax.reduce(found)[None, :] if self.joint else found)
+        found = np.array([known[each.metric] / each.bound_s for each in self.bounds])
+        if self.joint:
+            return Values.of(np.fmax.reduce(found)[None, :])
+        return Values.of(found, [each.mean for each in self.bounds])
 
     def cluster(self, replicas: int, router: str, seed: int) -> dict[str, Any]:
         """So many of it as the core's simulated cluster."""
@@ -273,19 +294,32 @@ def residence_at(rates: NDArray[np.float64], in_flight: float) -> float:
     return float(k / np.interp(k, known, rates))
 
 
-def judge(bounds: Sequence[tuple[str, float]], factors: Sequence[float]) -> str:
-    """What the core is to judge: bounds times factors."""
-    each = [
-        {"metric": METRICS[metric], "bound_s": bound_s * factor}
-        for (metric, bound_s), factor in zip(bounds, factors, strict=True)
-    ]
-    return json.dumps({"bounds": each})
+def stretched(bounds: Sequence[TimeBound], factors: Sequence[float]) -> list[TimeBound]:
+    """Bounds times factors."""
+    return [each._replace(bound_s=each.bound_s * factor) for each, factor in zip(bounds, factors, strict=True)]
 
 
-def judged(told: Mapping[str, Any], joint: bool) -> Judged:  # noqa: FBT001
-    """Attainments of a run that the core judged; with ``joint`` the one of all bounds together."""
+def judge(bounds: Sequence[TimeBound]) -> str:
+    """What the core is to judge."""
+    return json.dumps({"bounds": [{"metric": METRICS[each.metric], "bound_s": each.bound_s} for each in bounds]})
+
+
+def judged(told: Mapping[str, Any], bounds: Sequence[TimeBound], *, joint: bool) -> Judged:
+    """Attainments of a run that the core judged by these bounds; with ``joint`` the one of all of them together."""
     found = told["judged"]
-    counts = [found["all"]] if joint else found["bounds"]
-    shares = tuple(c["within"] / max(1, c["within"] + c["over"]) for c in counts)
+    if joint:
+        shares: tuple[float, ...] = (_share(found["all"]),)
+    else:
+        each = zip(bounds, found["bounds"], found["sums_s"], strict=True)
+        shares = tuple(
+            mean_kept(sum_s / max(1, counts["within"] + counts["over"]) / bound.bound_s)
+            if bound.mean
+            else _share(counts)
+            for bound, counts, sum_s in each
+        )
     runtime = told.get("runtime_s") or {}
     return Judged(shares, float(told["in_flight"]), float(runtime.get("mean") or math.nan))
+
+
+def _share(counts: Mapping[str, int]) -> float:
+    return counts["within"] / max(1, counts["within"] + counts["over"])

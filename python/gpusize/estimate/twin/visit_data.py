@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from gpusize.analysis.delivery.intended import think_s
 from gpusize.analysis.metrics import metric
@@ -21,18 +21,38 @@ if TYPE_CHECKING:
     from gpusize.analysis.slo import Slo
     from gpusize.estimate.question import Question
 
-__all__ = ["Objective", "Observed", "observe", "silent"]
+__all__ = ["Objective", "Observed", "mean_kept", "observe", "silent", "tightest"]
 
 NS_PER_S: Final = 1e9
 FEWEST: Final = 10
 """With fewer requests in its window all of a visit count."""
 MOST_TOLD: Final = 0.95
 """What a server says of fewer of its requests is not used."""
+Ratio = TypeVar("Ratio", float, "NDArray[np.float64]")
+ROOM: Final = 0.1
+"""Of a mean, or where nobody may miss, this much attainment counts like all the misses that a share allows."""
 ASKED: Final = ("ok", "error")
 """Shares that a request keeps by ending ok; any other names the outcome that it must not have."""
 
 
+def mean_kept(ratio: Ratio) -> Ratio:
+    """What stands for the attainment of a mean, whose ratio to its bound this is: 2 less that.
+
+    It is 1 where the mean is its bound, more where it is less, and that of several runs together is the mean of theirs,
+    weighted by their requests.
+    """
+    return 2.0 - ratio
+
+
 _READ: Final = ("due_ns", "sent_ns", "first_token_ns", "end_ns", "tokens_in", "tokens_out", "outcome")
+
+
+def tightest(shares: Sequence[float], targets: Sequence[float]) -> int:
+    """Number of the objective that is nearest to being missed, or missed by most."""
+    left = [
+        (share - target) / (1 - target if target < 1 else ROOM) for share, target in zip(shares, targets, strict=True)
+    ]
+    return left.index(min(left))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +96,7 @@ class Objective:
 
     @property
     def target(self) -> float:
-        """The attainment that keeps it; of a mean, whose attainment is its bound over it, 1."""
+        """The attainment that keeps it; of a mean 1 (``mean_kept``)."""
         return 1.0 if self.share is None else self.share
 
     @property

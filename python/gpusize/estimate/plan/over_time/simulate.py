@@ -13,7 +13,7 @@ from gpusize.base.errors import UsageError
 from gpusize.engine.session import core
 from gpusize.estimate.plan.over_time.policies import Schedule
 from gpusize.estimate.twin.flow_model import Flow
-from gpusize.estimate.twin.simulate import Batching, judge
+from gpusize.estimate.twin.simulate import Batching, judge, stretched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from gpusize.estimate.plan.autoscale.autoscaler import Autoscaler
     from gpusize.estimate.plan.over_time.demand import Demand
-    from gpusize.estimate.twin.simulate import Replica
+    from gpusize.estimate.twin.simulate import Replica, TimeBound
 
 __all__ = ["Decided", "Served", "Worst", "serve", "serve_scaled", "with_lengths"]
 
@@ -227,7 +227,8 @@ def _batching(
     own = demand.tokens is not None and demand.tokens.shape[1] == due.size
     if own and demand.tokens is not None:
         lengths = demand.tokens[0], demand.tokens[1]
-    asking = json.loads(judge(replica.bounds, [each / slowness for each in replica.each_factor()]))
+    bounds = stretched(replica.bounds, [each / slowness for each in replica.each_factor()])
+    asking = json.loads(judge(bounds))
     cluster = {**replica.cluster(how.peak, how.router, how.seed), **config}
     # A request that never fitted was never measured either: the limit is what held requests together.
     largest = int((lengths[0].astype(np.int64) + lengths[1]).max())
@@ -245,22 +246,30 @@ def _batching(
             rows=False,
         )
     )
-    return _counted(json.loads(told), joint=replica.joint)
+    return _counted(json.loads(told), bounds, joint=replica.joint)
 
 
-def _counted(told: Any, *, joint: bool) -> tuple[Any, list[Any], Any]:
+def _counted(told: Any, bounds: Sequence[TimeBound], *, joint: bool) -> tuple[Any, list[Any], Any]:
+    """Requests by step, how many of them kept each objective (of a mean ``mean_kept`` of each), and what was told."""
     import numpy as np
 
     found = told["judged"]
     steps = found["steps"]
     requests = np.array(steps["requests"], float)
-    totals = [found["all"]] if joint else found["bounds"]
-    within = [steps["within_all"]] if joint else steps["within"]
-    kept = []
-    for total, each in zip(totals, within, strict=True):
+
+    def of_all(total: Any) -> float:
         # Who has no such metric is in no share: the steps know only how many that are of all.
         judged = total["within"] + total["over"]
-        kept.append(np.minimum(np.array(each, float) * (requests.sum() / judged if judged else 1.0), requests))
+        return float(requests.sum() / judged) if judged else 1.0
+
+    if joint:
+        return requests, [np.minimum(of_all(found["all"]) * np.array(steps["within_all"], float), requests)], told
+    kept = []
+    for bound, total, within, sums_s in zip(bounds, found["bounds"], steps["within"], steps["sums_s"], strict=True):
+        if bound.mean:
+            kept.append(2 * requests - of_all(total) * np.array(sums_s, float) / bound.bound_s)
+        else:
+            kept.append(np.minimum(of_all(total) * np.array(within, float), requests))
     return requests, kept, told
 
 
@@ -271,7 +280,8 @@ def _flow(
     import polars as pl
 
     slowness = how.slowness
-    asking = json.loads(judge(replica.bounds, [each / slowness for each in replica.factors])) if replica.whole else {}
+    bounds = stretched(replica.bounds, [each / slowness for each in replica.factors])
+    asking = json.loads(judge(bounds)) if replica.whole else {}
     stream, text = _aside(
         lambda: core().simulate_flow(
             json.dumps({**replica.cluster(how.peak, how.router, how.seed), **config}),
@@ -285,7 +295,7 @@ def _flow(
     )
     told = json.loads(text)
     if replica.whole:
-        return _counted(told, joint=False)
+        return _counted(told, bounds, joint=False)
     rows = pl.DataFrame(stream)
     step = (rows["due_ns"].to_numpy() * slowness / NS_PER_S / step_s).astype(int)
     kept = [np.bincount(step, each) for each in replica.kept(rows, 1.0 / slowness)]

@@ -86,10 +86,9 @@ class Course:
     @property
     def binding(self) -> int:
         """The objective that is nearest to being missed, or furthest beyond."""
-        left = [
-            (share - target) / max(1e-9, 1 - target) for share, target in zip(self.shares, self.targets, strict=True)
-        ]
-        return left.index(min(left))
+        from gpusize.estimate.twin.visit_data import tightest
+
+        return tightest(self.shares, self.targets)
 
     @property
     def worst(self) -> Worst:
