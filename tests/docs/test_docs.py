@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import importlib
 import itertools
 import json
@@ -60,11 +61,17 @@ def shell_commands() -> list[tuple[str, str]]:
 COMMANDS = shell_commands()
 
 
+@functools.cache
+def group() -> Any:
+    """The command of all commands; making it out of the signatures takes longer than parsing a line."""
+    return typer.main.get_command(application())
+
+
+@functools.cache
 def commands() -> dict[str, Any]:
     """Every command by its words."""
-    group: Any = typer.main.get_command(application())
     found: dict[str, Any] = {}
-    for name, command in group.commands.items():
+    for name, command in group().commands.items():
         below = getattr(command, "commands", {})
         found |= {f"{name} {word}": each for word, each in below.items()} or {name: command}
     return found
@@ -72,8 +79,7 @@ def commands() -> dict[str, Any]:
 
 def options() -> set[str]:
     """Every option of every command."""
-    group: Any = typer.main.get_command(application())
-    parameters = [param for command in (group, *commands().values()) for param in command.params]
+    parameters = [param for command in (group(), *commands().values()) for param in command.params]
     return {option for param in parameters for option in (*param.opts, *param.secondary_opts) if option[:2] == "--"}
 
 
@@ -84,8 +90,7 @@ def parse(line: str) -> str:
     command = commands().get(name)
     if command is None:
         return f"there is no command {name}"
-    group: Any = typer.main.get_command(application())
-    above = group.commands[words[0]].make_context(words[0], [], resilient_parsing=True) if " " in name else None
+    above = group().commands[words[0]].make_context(words[0], [], resilient_parsing=True) if " " in name else None
     try:
         command.make_context(name, words[len(name.split()) :], parent=above)
     except TyperException as error:
@@ -177,7 +182,7 @@ def test_the_command_line_page_names_every_command() -> None:
     # Where its lines break does not matter.
     text = " ".join((ROOT / "docs" / "reference" / "cli.md").read_text("utf-8").split())
     listed = text[text.index("Commands: ") : text.index("Each takes `-h`")]
-    assert set(re.findall(r"`([^`]+)`", listed)) == set(command_names(typer.main.get_command(application())))
+    assert set(re.findall(r"`([^`]+)`", listed)) == set(command_names(group()))
 
 
 def command_names(command: Any, before: str = "") -> Iterator[str]:
