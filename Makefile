@@ -13,7 +13,8 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
-RUST   := $(shell find rust -type f) Cargo.toml Cargo.lock
+# What the extension is compiled from: no tests, and nothing of the crates that only check or measure it.
+RUST   := $(shell find rust/gpusize-* -type f -not -path '*/tests/*' -not -path '*/examples/*') Cargo.toml Cargo.lock
 
 # ---------------------------------------------------------------------------------------------------- using it
 
@@ -59,8 +60,8 @@ $(STAMPS)/extension: $(RUST) pyproject.toml $(STAMPS)/run
 test: setup $(STAMPS)/dev ## Rust and Python tests (PYTEST_ARGS="-k name" narrows the latter)
 	$(BIN)/python scripts/run_tests.py rust
 	@# Programs that some tests start; compiling them is no part of a test, nor of its time limit.
-	cargo build --quiet --release --locked --package bench-worlds
-	cargo build --quiet --release --locked --package bench-tools
+	@# Both in one command: cargo then compiles what they depend on with the features that the extension asks for.
+	cargo build --quiet --release --locked --package bench-worlds --package bench-tools
 	$(BIN)/python scripts/run_tests.py python $(PYTEST_ARGS)
 
 .PHONY: test-slow
@@ -85,9 +86,16 @@ kube-server: $(STAMPS)/venv ## Of the peers, a Kubernetes control plane alone (1
 	$(BIN)/python scripts/peers.py kube
 
 .PHONY: test-peers
-test-peers: setup $(STAMPS)/dev ## The tests that compare with them
+test-peers: setup $(STAMPS)/dev peers-to-test ## The tests that compare with them
+	$(BIN)/python scripts/run_tests.py python -m peers tests/peers $(PYTEST_ARGS)
+
+.PHONY: test-all
+test-all: PYTEST_ARGS += -m "not slow and not gpu"
+test-all: peers-to-test test ## make test and make test-peers at once: peers are waited for while other tests compute
+
+.PHONY: peers-to-test
+peers-to-test: $(STAMPS)/venv
 	$(BIN)/python scripts/peers.py || test "$${CI:-}" != true
-	$(BIN)/python scripts/run_tests.py python -m peers --timeout 300 tests/peers $(PYTEST_ARGS)
 
 .PHONY: test-gpu
 test-gpu: setup $(STAMPS)/dev ## The tests that hold what is said of GPUs against a real one (needs nvidia-smi, and PyTorch in .venv)
@@ -256,7 +264,7 @@ docs: $(STAMPS)/dev ## The documentation site, into site/
 
 .PHONY: wheel
 wheel: $(STAMPS)/dev ## An abi3 manylinux wheel in dist/, audited and tried in clean environments
-	$(BIN)/python scripts/wheel.py --target-dir $(TARGET)/wheel
+	$(BIN)/python scripts/wheel.py
 
 .PHONY: lock
 lock: $(STAMPS)/dev ## Resolve requirements/*.txt again from pyproject.toml

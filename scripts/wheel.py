@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -27,16 +28,36 @@ def call(*command: object, path_first: Path | None = None) -> None:
         sys.exit(f"wheel: {Path(str(command[0])).name} ended with {done.returncode}")
 
 
-def build(target_dir: Path) -> Path:
+def host() -> str:
+    """The target triple that rustc compiles for when nothing else is said."""
+    told = subprocess.run(["rustc", "-vV"], check=True, capture_output=True, text=True).stdout
+    return next(line.removeprefix("host: ") for line in told.splitlines() if line.startswith("host: "))
+
+
+def build() -> Path:
     """An abi3 wheel linked against an old glibc, in dist/."""
     shutil.rmtree(DIST, ignore_errors=True)
-    tool = Path(sys.executable).with_name("maturin")
-    tag = "manylinux_{}_{}".format(*NEWEST_GLIBC)
-    call(
-        *(tool, "build", "--release", "--locked", "--strip", "--zig", "--compatibility", tag),
-        *("--interpreter", sys.executable, "--target-dir", target_dir, "--out", DIST),
-        path_first=Path(sys.executable).parent,  # maturin asks the python3 it finds for ziglang
-    )
+    bin_dir = Path(sys.executable).parent  # maturin asks the python3 it finds for ziglang
+    machine = host().partition("-")[0]
+    with tempfile.TemporaryDirectory(prefix="gpusize-linker-") as folder:
+        # Zig links the extension alone: with maturin's --zig, cargo would compile every dependency anew for it.
+        linker = Path(folder, "zigcc")
+        zig = [
+            str(bin_dir / "maturin"),
+            "zig",
+            "cc",
+            "--",
+            "-target",
+            "{}-linux-gnu.{}.{}".format(machine, *NEWEST_GLIBC),
+        ]
+        linker.write_text(f'#!/bin/sh\nexec {shlex.join(zig)} "$@"\n', encoding="utf-8")
+        linker.chmod(0o755)
+        call(
+            *(bin_dir / "maturin", "build", "--release", "--locked", "--strip"),
+            *("--compatibility", "manylinux_{}_{}".format(*NEWEST_GLIBC)),
+            *("--interpreter", sys.executable, "--out", DIST, "--", "-C", f"linker={linker}"),
+            path_first=bin_dir,
+        )
     (wheel,) = DIST.glob("*.whl")
     return wheel
 
@@ -83,9 +104,8 @@ def smoke(wheel: Path, python: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--target-dir", type=Path, required=True, help="cargo's folder for this build")
-    wheel = build(parser.parse_args().target_dir)
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    wheel = build()
     audit(wheel)
     found = pythons()
     tried = sorted({min(found), max(found)})
