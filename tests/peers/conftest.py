@@ -34,6 +34,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not item.path.is_relative_to(HERE):
             continue
         item.add_marker("peers")
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(300))
         if item.path.name.startswith(KUBE):
             item.add_marker(pytest.mark.waits("one control plane for all of them"))
         elif item.path.name.startswith(SHARED):
