@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from operator import mul
 from typing import Final
 
 __all__ = ["Equation", "least_squares"]
@@ -29,8 +30,12 @@ def least_squares(
     held at 0. Of sets of unknowns that do equally well, the one with the fewest and then the first.
     """
     size = len(rows[0])
-    gram = [[sum(r[i] * r[j] for r in rows) for j in range(size)] for i in range(size)]
-    right = [sum(r[i] * z for r, z in zip(rows, aim, strict=True)) for i in range(size)]
+    columns = list(zip(*rows, strict=True))
+    gram = [[0.0] * size for _ in columns]
+    for i, column in enumerate(columns):
+        for j in range(i, size):
+            gram[i][j] = gram[j][i] = sum(map(mul, column, columns[j]))
+    right = [sum(map(mul, column, aim)) for column in columns]
     whole = _on(range(size), gram, right, equation)
     if whole is not None and min(whole) >= 0:
         return whole
@@ -41,7 +46,7 @@ def least_squares(
             if found is None or min(found) < -ROUNDING * max(map(abs, found)):
                 continue
             x = [max(0.0, each) for each in found]
-            loss = sum((sum(a * b for a, b in zip(r, x, strict=True)) - z) ** 2 for r, z in zip(rows, aim, strict=True))
+            loss = sum([(sum(map(mul, r, x)) - z) ** 2 for r, z in zip(rows, aim, strict=True)])
             if loss < least * (1 - ROUNDING) and any(x):
                 best, least = x, loss
     return best
@@ -81,17 +86,22 @@ def _solved(matrix: list[list[float]], right: list[float]) -> list[float] | None
     """Gaussian elimination with partial pivoting, in place; None where a pivot vanishes."""
     n = len(right)
     for k in range(n):
-        pivot = max(range(k, n), key=lambda i: abs(matrix[i][k]))
-        if abs(matrix[pivot][k]) < SINGULAR:
+        sizes = [abs(row[k]) for row in matrix[k:]]
+        largest = max(sizes)
+        if largest < SINGULAR:
             return None
+        pivot = k + sizes.index(largest)
         matrix[k], matrix[pivot] = matrix[pivot], matrix[k]
         right[k], right[pivot] = right[pivot], right[k]
+        top = matrix[k]
         for i in range(k + 1, n):
-            factor = matrix[i][k] / matrix[k][k]
+            row = matrix[i]
+            factor = row[k] / top[k]
             if factor:
                 for j in range(k, n):
-                    matrix[i][j] -= factor * matrix[k][j]
+                    row[j] -= factor * top[j]
                 right[i] -= factor * right[k]
     for k in reversed(range(n)):
-        right[k] = (right[k] - sum(matrix[k][j] * right[j] for j in range(k + 1, n))) / matrix[k][k]
+        row = matrix[k]
+        right[k] = (right[k] - sum(map(mul, row[k + 1 :], right[k + 1 :]))) / row[k]
     return right

@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import mul
 from typing import Final
 
 from gpusize.base.errors import UsageError
@@ -231,7 +232,7 @@ class _Solver:
         return (full[0], full[1], full[2]), least
 
     def _values(self, beta: Sequence[float]) -> list[float]:
-        return [sum(r * b for r, b in zip(row, beta, strict=True)) for row in self._rows]
+        return [sum(map(mul, row, beta)) for row in self._rows]
 
     def _step(
         self, y: Sequence[float], equation: tuple[Sequence[float], float] | None, *, around: bool = False
@@ -260,4 +261,4 @@ class _Solver:
         y = self._values(beta)
         if min(y) <= 0:
             return math.inf
-        return sum(((p.capacity - p.count / at) / p.se) ** 2 for p, at in zip(self._points, y, strict=True))
+        return sum([((p.capacity - p.count / at) / p.se) ** 2 for p, at in zip(self._points, y, strict=True)])
