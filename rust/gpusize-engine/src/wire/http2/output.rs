@@ -192,14 +192,14 @@ mod tests {
         let (mut taken, mut told) = (Vec::new(), vec![(0, 0); 4]);
         let take = |output: &mut Output, most: usize, taken: &mut Vec<u8>, told: &mut Vec<(u32, u32)>| {
             let mut slices = [IoSlice::new(&[]); 3];
-            let bytes: Vec<u8> = if let Some(bytes) = output.only() {
-                bytes.to_vec()
-            } else {
-                let n = output.fill(&mut slices);
-                slices[..n].iter().flat_map(|slice| slice.to_vec()).collect()
-            };
-            let n = bytes.len().min(most);
-            taken.extend_from_slice(&bytes[..n]);
+            let whole = output.only();
+            let offered = if whole.is_some() { 0 } else { output.fill(&mut slices) };
+            let before = taken.len();
+            for slice in whole.into_iter().chain(slices[..offered].iter().map(|slice| &**slice)) {
+                let room = most - (taken.len() - before);
+                taken.extend_from_slice(&slice[..slice.len().min(room)]);
+            }
+            let n = taken.len() - before;
             output.took(n, &mut |stream, left| match left {
                 Left::Head => told[stream as usize].0 += 1,
                 Left::Body(n) => told[stream as usize].1 += n,
