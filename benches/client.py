@@ -11,6 +11,7 @@ import base64
 import contextlib
 import json
 import os
+import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -73,7 +74,7 @@ def main(argument: str) -> int:
     directory = asked.get("dir")
     if directory:
         Path(directory).mkdir(parents=True, exist_ok=True)
-    startup_s = time.process_time()
+    startup_s, startup_sleeps = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
     target = json.dumps(target_spec(asked["port"], **asked.get("target", {})))
     segments, workers = json.dumps(asked.get("segments", [])), asked.get("workers", 1)
     session = _core.Session(target, segments, rows_of(asked), workers=workers)
@@ -85,7 +86,8 @@ def main(argument: str) -> int:
             note(level.poll())
     outcome = json.loads(level.outcome())
     outcome.pop("histograms", None)
-    facts = {"startup_cpu_s": startup_s, "build": _core.BUILD_PROFILE, "worker_waits_s": worker_waits_s()}
+    startup = {"startup_cpu_s": startup_s, "startup_sleeps": startup_sleeps}
+    facts = {**startup, "build": _core.BUILD_PROFILE, "worker_waits_s": worker_waits_s()}
     session.close()
     print(json.dumps({**facts, "vm_hwm_bytes": vm_hwm(), **outcome}))
     return 0

@@ -18,11 +18,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,6 +39,7 @@ from benches.lib.procs import BenchFailed, run_measured
 from benches.lib.results import Report
 from benches.lib.rounds import rotate
 from benches.lib.stats import Interval, paired, plain
+from benches.lib.turns import Turn
 from benches.programs.measured_host import LEVEL
 from gpusize.doctor.null import NullServer
 from gpusize.engine.hosts.head import Head, HostsOptions
@@ -204,20 +206,24 @@ def _cost(report: Report, folder: Path, options: argparse.Namespace) -> None:
     with NullServer() as server:
         turns = rotate(
             options.pairs,
-            {name: partial(_per_request_us, folder, server.url, *way) for name, way in ways.items()},
-            lambda us: f"{us:.1f} us",
+            {name: partial(_per_request, folder, server.url, *way) for name, way in ways.items()},
+            lambda turn: f"{turn.cpu_us:.1f} us, {turn.sleeps_each:.2f} sleeps",
         )
+    cpu = {name: [turn.cpu_us for turn in found] for name, found in turns.items()}
+    sleeps = {name: [turn.sleeps_each for turn in found] for name, found in turns.items()}
     rows = [
-        [name, f"{ways[name][1]:,.0f}", str(_median(values)), plain(min(values)), plain(max(values))]
-        for name, values in turns.items()
+        [name, f"{ways[name][1]:,.0f}", _median(us), plain(min(us)), plain(max(us)), _median(sleeps[name])]
+        for name, us in cpu.items()
     ]
-    one, together, each = (turns[name] for name in ways)
+    one, together, each = (cpu[name] for name in ways)
+    more = paired(sleeps["two, together"], sleeps["one"])
     note = (
         f"{len(one)} turns of {COST_S:g} s each, in alternating order. Two hosts at this rate each, over one at this "
-        f"rate: {paired(each, one)}."
+        f"rate: {paired(each, one)}. A thread sleeps when it has done all that there was: a worker at half the rate "
+        f"finds less at each waking, so that two hosts together sleep {more} times as often for the same requests."
     )
     title = f"CPU time per request, of agents and head together, at {COST_RATE:,.0f}/s in all or of each host"
-    report.table(title, ["hosts", "requests/s in all", "median us", "least", "most"], rows, note)
+    report.table(title, ["hosts", "requests/s in all", "median us", "least", "most", "sleeps/request"], rows, note)
     report.bar(Bar("hosts_cpu_per_request_two_over_one", paired(together, one), MOST_OVERHEAD))
 
 
@@ -225,8 +231,8 @@ def _median(values: Sequence[float]) -> str:
     return plain(float(np.median(values)))
 
 
-def _per_request_us(folder: Path, url: str, count: int, rate: float) -> float:
-    """CPU time of all agents and of this process, from the level's start to its end, per request."""
+def _per_request(folder: Path, url: str, count: int, rate: float) -> Turn:
+    """CPU time of all agents and of this process, and how often they slept, from the level's start to its end."""
     with ExitStack() as stack:
         name = stack.enter_context(tempfile.TemporaryDirectory(dir=folder))
         started = stack.enter_context(agents(Path(name)))
@@ -235,18 +241,29 @@ def _per_request_us(folder: Path, url: str, count: int, rate: float) -> float:
         head.gather()
         engine = stack.enter_context(_engine(head.engine, url))
         load = Load(rates=[rate], process="constant", duration_s=COST_S, connections=32)
-        before = sum(map(_cpu_s, pids))
+        before, slept, begun_s = sum(map(_cpu_s, pids)), sum(map(_sleeps, pids)), time.monotonic()
         (outcome,) = _run_levels(engine, load, Path(name) / "run")
-        after = sum(map(_cpu_s, pids))
+        cpu_s, sleeps = sum(map(_cpu_s, pids)) - before, sum(map(_sleeps, pids)) - slept
+        wall_s = time.monotonic() - begun_s
     if outcome["outcomes"].get("ok", 0) != outcome["due"] or not outcome["due"]:
         raise BenchFailed(f"not all requests were answered: {outcome['outcomes']}")
-    return 1e6 * (after - before) / outcome["due"]
+    return Turn(outcome["due"], cpu_s, wall_s, 0.0, sleeps=sleeps)
 
 
 def _cpu_s(pid: int) -> float:
     """CPU time of a process with all its threads so far, also of those that have ended."""
     fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _sleeps(pid: int) -> int:
+    """How often the threads that a process has now have slept."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError):
+            found = re.search(r"^voluntary_ctxt_switches:\s*(\d+)", (task / "status").read_text("ascii"), re.MULTILINE)
+            total += int(found[1]) if found else 0
+    return total
 
 
 # Ten million records come home.

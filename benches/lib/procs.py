@@ -35,6 +35,8 @@ class Finished:
     wall_s: float
     peak_rss_bytes: int
     steal: float
+    sleeps: int
+    """How often one of its threads had nothing to do and slept."""
 
     @property
     def cpu_s(self) -> float:
@@ -71,9 +73,8 @@ def run_measured(
         process.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0)
         err.seek(0)
-        finished = Finished(
-            out.read(), err.read(), usage.ru_utime, usage.ru_stime, wall_s, usage.ru_maxrss * 1024, steal
-        )
+        times = (usage.ru_utime, usage.ru_stime, wall_s)
+        finished = Finished(out.read(), err.read(), *times, usage.ru_maxrss * 1024, steal, usage.ru_nvcsw)
     if process.returncode != 0:
         raise BenchFailed(f"{' '.join(command)} ended with {process.returncode}:\n{finished.stderr[-2000:]}")
     return finished

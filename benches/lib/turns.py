@@ -25,11 +25,17 @@ class Turn:
     wall_s: float
     steal: float
     startup_cpu_s: float = 0.0
+    sleeps: int = 0
 
     @property
     def cpu_us(self) -> float:
         """CPU microseconds per request."""
         return self.cpu_s / self.requests * 1e6
+
+    @property
+    def sleeps_each(self) -> float:
+        """How often a thread of it slept, per request."""
+        return self.sleeps / self.requests
 
     @property
     def rate(self) -> float:

@@ -9,7 +9,7 @@ from benches.lib.bars import Bar
 from benches.lib.context import Context
 from benches.lib.loads import closed_load, open_load
 from benches.lib.procs import BenchFailed, LineServer
-from benches.lib.stats import paired
+from benches.lib.stats import bootstrap_median, paired
 from benches.lib.turns import Turn, alternate, cpu_rows, steal_note
 
 __all__ = ["workers"]
@@ -43,6 +43,8 @@ def workers(ctx: Context) -> None:
                 lambda a, b: f"{a.cpu_us:.2f} us with one, {b.cpu_us:.2f} us with two",
             )
             rows += cpu_rows(title, one, two)
+            sleeps = [[turn.sleeps_each for turn in side] for side in (one, two)]
+            rows.append([f"{title}, sleeps/request", *map(bootstrap_median, sleeps), paired(sleeps[1], sleeps[0])])
             turns += [*one, *two]
             ratio = paired([turn.cpu_us for turn in two], [turn.cpu_us for turn in one])
             if name:
@@ -50,7 +52,9 @@ def workers(ctx: Context) -> None:
     note = (
         f"{ctx.pairs} alternating pairs of {SECONDS} s (without pauses: {min(ctx.pairs, REPORTED)}). The server keeps "
         "to one core, the client may use both. CPU is of the process with the writing of its records and without its "
-        f"start-up, which would hide the difference. {steal_note(turns)}"
+        "start-up, which would hide the difference. A thread sleeps when it has read and sent all that there was: each "
+        "of two workers finds half as much at a waking, so that the same requests take more of them. What is read and "
+        f"written for a request is the same. {steal_note(turns)}"
     )
     ctx.report.table("workers", ["", "one worker", "two workers", "two / one, paired"], rows, note)
     for bar in bars:
@@ -65,4 +69,5 @@ def _turn(ctx: Context, port: int, load: dict[str, Any], count: int) -> Turn:
     if outcome["rows"] != requests:
         raise BenchFailed(f"{outcome['rows']} records of {requests} requests")
     wall_s = (outcome["end_ns"] - outcome["start_ns"]) / 1e9
-    return Turn(requests, finished.cpu_s - outcome["startup_cpu_s"], wall_s, finished.steal)
+    sleeps = finished.sleeps - outcome["startup_sleeps"]
+    return Turn(requests, finished.cpu_s - outcome["startup_cpu_s"], wall_s, finished.steal, sleeps=sleeps)
