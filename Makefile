@@ -89,10 +89,6 @@ kube-server: $(STAMPS)/venv ## Of the peers, a Kubernetes control plane alone (1
 test-peers: setup $(STAMPS)/dev peers-to-test ## The tests that compare with them
 	$(BIN)/python scripts/run_tests.py python -m peers tests/peers $(PYTEST_ARGS)
 
-.PHONY: test-all
-test-all: PYTEST_ARGS += -m "not slow and not gpu"
-test-all: peers-to-test test ## make test and make test-peers at once: peers are waited for while other tests compute
-
 .PHONY: peers-to-test
 peers-to-test: $(STAMPS)/venv
 	$(BIN)/python scripts/peers.py || test "$${CI:-}" != true

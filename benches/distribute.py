@@ -219,8 +219,8 @@ def _cost(report: Report, folder: Path, options: argparse.Namespace) -> None:
     more = paired(sleeps["two, together"], sleeps["one"])
     note = (
         f"{len(one)} turns of {COST_S:g} s each, in alternating order. Two hosts at this rate each, over one at this "
-        f"rate: {paired(each, one)}. A thread sleeps when it has done all that there was: a worker at half the rate "
-        f"finds less at each waking, so that two hosts together sleep {more} times as often for the same requests."
+        f"rate: {paired(each, one)}. A thread sleeps when it has done all that there was. Two hosts together "
+        f"sleep {more} times as often as one for the same requests."
     )
     title = f"CPU time per request, of agents and head together, at {COST_RATE:,.0f}/s in all or of each host"
     report.table(title, ["hosts", "requests/s in all", "median us", "least", "most", "sleeps/request"], rows, note)

@@ -52,9 +52,8 @@ def workers(ctx: Context) -> None:
     note = (
         f"{ctx.pairs} alternating pairs of {SECONDS} s (without pauses: {min(ctx.pairs, REPORTED)}). The server keeps "
         "to one core, the client may use both. CPU is of the process with the writing of its records and without its "
-        "start-up, which would hide the difference. A thread sleeps when it has read and sent all that there was: each "
-        "of two workers finds half as much at a waking, so that the same requests take more of them. What is read and "
-        f"written for a request is the same. {steal_note(turns)}"
+        "start-up, which would hide the difference. A thread sleeps when it has read and sent all that there was: the "
+        f"more often for the same requests, the less it finds at each waking. {steal_note(turns)}"
     )
     ctx.report.table("workers", ["", "one worker", "two workers", "two / one, paired"], rows, note)
     for bar in bars:
