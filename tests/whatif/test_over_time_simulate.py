@@ -190,3 +190,13 @@ def test_in_between_capacities_are_as_simulated_ones():
         rate = float(found.carried[count - 1])
         assert counter.margin(0.98 * rate, count, 1.0) >= 0
         assert counter.margin(1.02 * rate, count, 1.0) < 0
+
+
+def test_a_mean_is_kept_in_a_window_where_its_own_mean_is():
+    """One request alone takes 1 s; three that come together wait for each other: 1, 2 and 3 s."""
+    server = Flow(np.array([1.0]), np.ones(1), [], [TimeBound("runtime", 2.0, mean=True)], 1)
+    served = serve(server, demand([0.0, 100.0, 100.0, 100.0], 200.0), Schedule.constant(1), router="least_loaded")
+    assert served.shares() == pytest.approx((2 - (1 + 1 + 2 + 3) / 4 / 2,))
+    _, share = served.rolling(0, 50.0)
+    assert np.nanmax(share) == 1.0
+    assert served.worst(0, 50.0).share == pytest.approx(2 - 2 / 2)

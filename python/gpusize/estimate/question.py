@@ -13,7 +13,7 @@ from gpusize.base.errors import UsageError
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
 
-__all__ = ["RISK", "Estimate", "Method", "Question", "binding", "gpus_text", "whole_gpus", "with_reserve"]
+__all__ = ["RISK", "Estimate", "Method", "Question", "as_share", "binding", "gpus_text", "whole_gpus", "with_reserve"]
 
 FUZZ: Final = 1e-9
 """Relative rounding error of the arithmetic; 22.0000000000001 GPUs are 22."""
@@ -216,6 +216,11 @@ def whole_gpus(raw: float, per_replica: int = 1) -> int:
     nearest = round(replicas)
     whole = nearest if abs(replicas - nearest) <= FUZZ * max(1.0, replicas) else math.ceil(replicas)
     return max(1, whole) * per_replica
+
+
+def as_share(kept: float) -> float:
+    """An attainment to be shown: that of a mean, too, is at most 1 then."""
+    return min(1.0, max(0.0, kept))
 
 
 def gpus_text(gpus: int) -> str:

@@ -15,6 +15,7 @@ from gpusize.base.errors import UsageError
 from gpusize.estimate.plan.price import cost
 from gpusize.estimate.plan.ranges import Bound, evenly
 from gpusize.estimate.plan.types import Failed, Row, Scenario, WhatIf
+from gpusize.estimate.question import as_share
 from gpusize.estimate.scaling import EXTRAPOLATED
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ def _failed(answers: Answers, question: Question, gpus: int, need: int, gone: in
     enough = max(gpus, need + gone)
     if gone >= gpus:
         return Failed(0.0, after.targets[0], kept=False, gpus=enough)
-    return Failed(after.shares[after.worst], after.targets[after.worst], after.kept, enough)
+    return Failed(as_share(after.shares[after.worst]), after.targets[after.worst], after.kept, enough)
 
 
 def _priced(row: Row, served: float | None, scenario: Scenario, tokens: float | None) -> Row:

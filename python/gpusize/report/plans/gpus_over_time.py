@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpusize.base.units import format_duration
-from gpusize.estimate.question import gpus_text
+from gpusize.estimate.question import as_share, gpus_text
 from gpusize.report.summary.columns import BAD, FAINT, GOOD, Cell, Column
 from gpusize.report.summary.terminal import facts_table, fitted_table, plain
 from gpusize.report.text import DASH, clean, count, duration, number, percent, plain_number
@@ -112,7 +112,7 @@ def _saved(found: OverTime, course: Course) -> Cell:
 
 def _share(course: Course, place: int) -> Cell:
     share, target = course.shares[place], course.targets[place]
-    return Cell(percent(share), GOOD if share >= target else BAD)
+    return Cell(percent(as_share(share)), GOOD if share >= target else BAD)
 
 
 def _missed(course: Course, key: str) -> Cell:

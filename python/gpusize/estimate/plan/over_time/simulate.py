@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpusize.base.errors import UsageError
 from gpusize.engine.session import core
 from gpusize.estimate.plan.over_time.policies import Schedule
+from gpusize.estimate.question import as_share
 from gpusize.estimate.twin.flow_model import Flow
 from gpusize.estimate.twin.simulate import Batching, judge, stretched
 
@@ -55,7 +56,7 @@ class Served:
     Attributes:
         step_s: length of a step.
         requests: that were due in each step, shape (n,).
-        kept: of these, those that kept each objective, shape (objectives, n).
+        kept: of these, those that kept each objective, shape (objectives, n); of a mean the sum of ``mean_kept``.
         draining_s: replicas times seconds in which removed ones finished what they had.
     """
 
@@ -65,7 +66,7 @@ class Served:
     draining_s: float
 
     def shares(self) -> tuple[float, ...]:
-        """The share of all requests that kept each objective."""
+        """The share of all requests that kept each objective; of a mean ``mean_kept``, which may be above 1."""
         return tuple((self.kept.sum(axis=1) / max(1.0, self.requests.sum())).tolist())
 
     def worst(self, objective: int, span_s: float = SPAN_S) -> Worst:
@@ -76,7 +77,7 @@ class Served:
         enough = came >= min(FEWEST, came.max())
         share = np.where(enough, kept / np.maximum(came, 1), np.inf)
         at = int(np.argmin(share))
-        return Worst(at * self.step_s, float(share[at]), int(came[at]))
+        return Worst(at * self.step_s, as_share(float(share[at])), int(came[at]))
 
     def rolling(self, objective: int, span_s: float = SPAN_S) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Ends of all stretches of ``span_s``, and the share within an objective in each; NaN without requests."""
@@ -85,7 +86,7 @@ class Served:
         came, kept = self._moving(objective, span_s)
         wide = self.requests.size - came.size + 1
         with np.errstate(invalid="ignore"):
-            share: NDArray[np.float64] = kept / np.where(came > 0, came, np.nan)
+            share: NDArray[np.float64] = np.clip(kept / np.where(came > 0, came, np.nan), 0.0, 1.0)
         ends = np.arange(wide, wide + came.size, dtype=np.float64) * self.step_s
         return ends, share
 

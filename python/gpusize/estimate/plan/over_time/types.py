@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from gpusize.estimate.question import as_share
+
 if TYPE_CHECKING:
     import numpy as np
     import polars as pl
@@ -75,7 +77,7 @@ class Course:
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """The share of all requests that kept each objective."""
+        """The share of all requests that kept each objective; of a mean ``mean_kept``, which may be above 1."""
         return self.served.shares()
 
     @property
@@ -250,7 +252,7 @@ class OverTime:
             "saved_share": self.saved(course),
             "cost": self.cost(course),
             "keeps_slos": course.keeps,
-            "shares": list(course.shares),
+            "shares": [as_share(each) for each in course.shares],
             "elasticity": asdict(course.elasticity),
             **_decided(course.decided),
             "worst_5_min": {"slo": self.objectives[course.binding], **asdict(worst)},
