@@ -191,7 +191,9 @@ def test_a_user_who_ends_the_run_ends_it_everywhere(server: Any, tmp_path: Path)
         level.stop(30_000_000_000)
         assert level.wait(WITHIN_S)
         outcome = level.outcome()
-    assert outcome["stop_reason"] == "stopped"
+    # On a busy machine a request may be due that no slot has begun; it is cancelled, and that is said.
+    left = outcome["outcomes"].get("cancelled", 0)
+    assert outcome["stop_reason"] == ("cancelled" if left else "stopped")
     assert outcome["rows"] == outcome["due"] >= 50
     assert is_quiet(server)
     assert [code for code, _ in started.ended()] == [0, 0]
