@@ -91,7 +91,7 @@ def test_a_flow_server_keeps_a_mean_as_its_closed_form_says():
 
 @pytest.mark.parametrize("router", ["least_loaded", "round_robin"])
 def test_the_count_for_a_mean_is_true_where_users_pause(router):
-    """A share of bounds, cut at 1, was averaged once: half as many replicas again were asked for."""
+    """Against rows of the cluster itself. Attainments that are cut at 1 by request ask for half as many again."""
     users, think_s = 150, 4.0
     levels = [level(n, requests=900, noise_sigma=0.1) for n in (1, 4, 8, 16, 24, 32, 48)]
     question = Question(users, (MEAN,), router=router, think_s=think_s, think="exponential")

@@ -39,7 +39,7 @@ SAMPLES = {
 }
 """Per format, files or folders below tests/fixtures. Each is damaged in every way."""
 REPEATS = 2
-"""Per sample and damage: whatever the seed draws next time is not new, and the slow test has thousands."""
+"""Per sample and damage. The seed is fixed, so that another run finds nothing new; the slow test has thousands."""
 MANY = 3000
 """Per format, in the slow test."""
 

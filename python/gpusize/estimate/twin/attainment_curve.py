@@ -49,6 +49,8 @@ LEAST_DESIGN: Final = 60
 """Requests of a level without which it says nothing of the design effect."""
 BATCH_RESIDENCES: Final = 2.0
 MOST_BATCHES: Final = 20
+FAILED: Final = 100.0
+"""Of a mean over its bound where requests failed at every level near: far from kept, and finite in sums."""
 BESIDE: Final = 0.3
 """Visits without a steady part do not count where two that have one are so near, in log c."""
 
@@ -94,6 +96,7 @@ class Curve:
     near: float = NEAR
     _seen: dict[float, Share] = field(default_factory=dict, init=False)
     _stretched: dict[tuple[int, float], float] = field(default_factory=dict, init=False)
+    _means: dict[int, Share] = field(default_factory=dict, init=False)
     _far: dict[int, float] = field(default_factory=dict, init=False)
     _weighed: dict[int, list[tuple[float, float, NDArray[np.float64]]]] = field(default_factory=dict, init=False)
 
@@ -305,10 +308,12 @@ class Curve:
         return found
 
     def mean_over_bound(self, users: int) -> Share:
-        """Of a mean's curve: the mean over its bound with so many requests in flight, from the levels near, moved.
+        """Of a mean's curve: the mean over its bound with so many requests in flight, from the levels near, moved."""
+        if users not in self._means:
+            self._means[users] = self._moved_mean(users)
+        return self._means[users]
 
-        Infinite where requests failed at all of them.
-        """
+    def _moved_mean(self, users: int) -> Share:
         import numpy as np
 
         rows = []
@@ -319,7 +324,7 @@ class Curve:
             move = self.location(users) - self.location(each.users)
             rows.append((each.mean * math.exp(move), *mean_error(each), BENT * abs(move) + BENT * 0.2 * far))
         if not rows or self.objective.bound <= 0:
-            return Share(math.inf, 0.0, 1.0)
+            return Share(FAILED, 0.0, 1.0)
         mean, error, freedom, bent = np.array(rows).T
         weight = 1 / (np.maximum(error, FLAT) ** 2 + bent**2)
         weight /= weight.sum()
@@ -330,8 +335,6 @@ class Curve:
 
     def _mean(self, users: int, stretch: float = 1.0) -> Share:
         found = self.mean_over_bound(users)
-        if not math.isfinite(found.value):
-            return Share(-1.0, 0.0, found.freedom)
         return Share(mean_kept(found.value / stretch), found.error / stretch, found.freedom)
 
     def _moved(self, users: int, stretch: float = 1.0) -> Share:

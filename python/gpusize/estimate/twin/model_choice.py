@@ -126,8 +126,6 @@ def _stretches(curve: Curve, capacity: float) -> tuple[float, float]:
     share, users = curve.objective.share, max(1, round(capacity))
     if share is None:
         mean = curve.mean_over_bound(users)
-        if not math.isfinite(mean.value):
-            return 0.2, mean.freedom
         return max(1e-6, mean.error / mean.value), mean.freedom
     found: Share = curve.at(users)
     error = max(found.error, 1e-6)

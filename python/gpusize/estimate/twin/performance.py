@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpusize.estimate.twin.fewest_replicas import Counter
+from gpusize.estimate.twin.visit_data import tightest
 
 if TYPE_CHECKING:
     from gpusize.estimate.twin.contention import Contention
@@ -34,8 +35,7 @@ class Performance:
     @property
     def worst(self) -> int:
         """Number of the objective that is nearest to being missed, or missed by most."""
-        margins = [found - target for found, target in zip(self.shares, self.targets, strict=True)]
-        return margins.index(min(margins))
+        return tightest(self.shares, self.targets)
 
     @property
     def kept(self) -> bool:
