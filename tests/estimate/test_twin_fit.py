@@ -38,7 +38,7 @@ def drawn(users: int, scale: float, *, n: int = 4000, batch: float = 0.0, seed: 
     values = scale * np.exp(math.sqrt(0.09 - 0.09 * batch**2) * rng.standard_normal(n) + 0.3 * shared)
     none = np.full(n, np.nan)
     return Observed(
-        users, 1, 0.0, (0.0, n / 10), end - 1, end - 1, none, end, none, none, np.ones(n, bool), np.ones(n, bool),
+        users, 1, 0.0, (0.0, n / 10), end - 1, end - 1, none, end, none, none, none, np.ones(n, bool), np.ones(n, bool),
         values[None, :],
     )  # fmt: skip
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
+from gpusize.analysis.level import LevelData
 from gpusize.analysis.slo import Slo
 from gpusize.estimate.twin.attainment_curve import Curve
 from gpusize.estimate.twin.batching_model import Fits
+from gpusize.estimate.twin.common_prefix import common_prefix
 from gpusize.estimate.twin.mechanics import likest
 from gpusize.estimate.twin.prefix_hits import with_hits
 from gpusize.estimate.twin.simulate import Batching
@@ -60,7 +64,7 @@ def test_prompts_that_all_cost_their_tokens_are_left_alone():
 
 
 def test_prompts_are_spread_as_those_that_were_alone_and_cost_as_much_together_as_before():
-    visits = seen(0.3, 0.6)
+    visits = seen(0.0, 0.0)
     plain = likeliest(visits)
     draws = np.random.default_rng(9)
     tokens = draws.integers(100, 1500, 800).astype(float)
@@ -82,3 +86,71 @@ def test_too_few_say_nothing():
     plain = likeliest(seen(0.0, 0.0))
     assert with_hits(plain, np.full(20, 100.0), np.full(20, 0.1)) is None
     assert with_hits(plain, np.full(200, 100.0), np.zeros(200)) is None
+
+
+def test_where_answers_share_the_iterations_prompts_are_spread_as_well():
+    found = likeliest(seen(0.5, 0.8, max_batch=32))
+    assert found.service.apart is None
+    assert found.cached_tokens is not None
+    assert found.service.per_prompt_token_s == pytest.approx(PER_TOKEN_S, rel=0.08)
+    parts = found.cached_tokens / found.prompt_tokens
+    assert float((parts > 0.4).mean()) == pytest.approx(0.5, abs=0.1)
+
+
+def common(tokens: int, **more: Any) -> list[Observed]:
+    """Prompts that all begin with so many tokens that are in the cache."""
+    draws = np.random.default_rng(4)
+    prompts = draws.integers(tokens + 50, tokens + 2000, 3000).astype(np.uint32)
+    brought = {
+        "prompt_tokens": prompts.tobytes(),
+        "output_tokens": draws.integers(20, 120, 3000).astype(np.uint32).tobytes(),
+        "cached_tokens": np.full(3000, tokens, dtype=np.uint32).tobytes(),
+    }
+    each = (level(n, requests=1500, brought=brought, prefill_per_token_s=PER_TOKEN_S, **more) for n in (1, 6, 10, 14))
+    return [visit for one in each for visit in observe(one, OBJECTIVES)]
+
+
+@pytest.mark.parametrize("tokens", [300, 1000])
+def test_a_beginning_that_all_prompts_share_is_found_by_where_their_line_begins(tokens):
+    visits = common(tokens)
+    assert common_prefix(visits) == pytest.approx(tokens, rel=0.03)
+    found = likeliest(visits)
+    assert found.cached_tokens is not None
+    assert float(found.cached_tokens.mean()) == pytest.approx(tokens, rel=0.03)
+    assert found.service.per_prompt_token_s == pytest.approx(PER_TOKEN_S, rel=0.03)
+
+
+def test_without_a_shared_beginning_and_with_prompts_that_are_all_as_long_none_is_found():
+    assert common_prefix(seen(0.0, 0.0)) == 0
+    fixed = {"prompt_tokens": np.full(500, 800, dtype=np.uint32).tobytes()}
+    brought = {**fixed, "output_tokens": np.full(500, 40, dtype=np.uint32).tobytes()}
+    visits = [visit for n in (1, 6) for visit in observe(level(n, brought=brought), OBJECTIVES)]
+    assert common_prefix(visits) == 0
+
+
+def test_what_the_server_says_it_had_in_the_cache_is_taken_off_the_prompts():
+    """Half of the prompts are in the cache to four fifths; answers say which, and nothing has to be guessed."""
+    told = [with_cached(visit_level) for visit_level in (telling(n) for n in (1, 6, 10, 14))]
+    visits = [visit for one in told for visit in observe(one, OBJECTIVES)]
+    for visit in visits:
+        parts = visit.computed / visit.tokens_in
+        assert set(np.unique(np.round(parts, 1))) == {0.2, 1.0}
+    found = likeliest(visits)
+    assert found.service.per_prompt_token_s == pytest.approx(PER_TOKEN_S, rel=0.02)
+    assert found.service.noise < 0.05
+    assert found.cached_tokens is not None
+    assert float((found.cached_tokens / found.prompt_tokens).mean()) == pytest.approx(0.4, abs=0.03)
+
+
+def telling(users: int) -> LevelData:
+    return level(users, requests=1500, brought=tables(0.5, 0.8), prefill_per_token_s=PER_TOKEN_S)
+
+
+def with_cached(told: LevelData) -> LevelData:
+    """The level with the column that answers fill, from the table that its requests were drawn from."""
+    brought = {name: np.frombuffer(each, np.uint32) for name, each in tables(0.5, 0.8).items()}
+    names = {"prompt_tokens": "tokens_in", "output_tokens": "tokens_out", "cached_tokens": "tokens_cached"}
+    table = pl.DataFrame({names[name]: each for name, each in brought.items()})
+    table = table.unique(["tokens_in", "tokens_out"], keep="none")
+    rows = told.records.drop("tokens_cached").collect().join(table, on=["tokens_in", "tokens_out"], how="inner")
+    return replace(told, records=rows.sort("due_ns").lazy())

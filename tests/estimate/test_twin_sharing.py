@@ -46,7 +46,7 @@ def shared(
     none, ok = np.full(due_s.size, np.nan), np.ones(due_s.size, bool)
     values = (end_s - due_s)[None, :]
     visit = Observed(
-        users, 1, 0.0, window, due_s, due_s, none, end_s, none, none, ok, steady, values, settled=settled
+        users, 1, 0.0, window, due_s, due_s, none, end_s, none, none, none, ok, steady, values, settled=settled
     )  # fmt: skip
     return visit, start_s
 

@@ -74,7 +74,8 @@ def test_without_tokens_a_batch_costs_by_its_members():
         replace(visit, tokens_out=np.full(visit.due_s.size, np.nan), first_s=np.full(visit.due_s.size, np.nan))
         for visit in visits(LOADS, output_tokens={"fixed": {"tokens": 50}}, **BATCHES)
     ]
-    found = fit_static([replace(visit, tokens_in=np.full(visit.due_s.size, np.nan)) for visit in blind])
+    none = [np.full(visit.due_s.size, np.nan) for visit in blind]
+    found = fit_static([replace(visit, tokens_in=at, computed=at) for visit, at in zip(blind, none, strict=True)])
     assert found is not None
     each_s = 50 * CLUSTER["iteration_per_sequence_s"]
     # Prompts of 50 to 400 tokens are part of what a member costs.

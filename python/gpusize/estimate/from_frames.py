@@ -19,7 +19,7 @@ TIMES: Final = ("due", "sent", "first_token", "last_token", "end")
 """Each is a column of seconds (``due_s``) or of nanoseconds (``due_ns``)."""
 SAID: Final = ("server_queue", "server_service")
 """Durations by the server's word, in the same units."""
-COUNTS: Final = ("tokens_in", "tokens_out")
+COUNTS: Final = ("tokens_in", "tokens_cached", "tokens_out")
 STATES: Final = ("done", "interrupted")
 THINKS: Final = ("fixed", "exponential")
 NS_PER_S: Final = 1_000_000_000
@@ -31,7 +31,8 @@ def levels_from_frames(records: pl.DataFrame | pl.LazyFrame, levels: pl.DataFram
     Columns of ``records``: ``visit``; ``due_s`` or ``due_ns``, when a request was due, from any origin; ``end_s`` or
     ``end_ns``, when its last byte came, null where it never did. Optional: ``sent`` (as due), ``first_token`` and
     ``last_token`` in either unit, ``server_queue`` and ``server_service`` (durations that the server said) likewise,
-    ``tokens_in``, ``tokens_out``, and ``outcome`` (``ok`` without such a column).
+    ``tokens_in``, of which ``tokens_cached`` were in the server's cache, ``tokens_out``, and ``outcome`` (``ok``
+    without such a column).
 
     Columns of ``levels``: ``visit``; ``concurrency``, requests in flight, or ``rate``, requests per second. Optional:
     ``gpus``; ``think_s`` with ``think`` (``fixed``, ``exponential``), pauses of users; ``process`` of a rate

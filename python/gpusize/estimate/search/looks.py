@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gpusize.estimate.twin.attainment_curve import Curve
@@ -36,6 +36,8 @@ OTHER: Final = 0.12
 OTHER_ROUNDS: Final = 8.0
 AFFORD: Final = 0.25
 """Part of what is left that one step of the growth may cost."""
+LONGER: Final = 2
+"""A load that was not reached is looked at again with so many times the requests."""
 SURE: Final = 2.0
 """Standard errors by which a level must miss before the growth ends."""
 
@@ -145,7 +147,14 @@ class Search:
         if not visits:
             return _short(1)
         grown = self._growing(visits, spent)
-        return None if grown is None else _short(grown)
+        if grown is None:
+            return None
+        last = visits[-1]
+        if last.asked is not None and last.users < last.asked:
+            # The load was not reached, and will not be in as many requests.
+            look, sent = _short(last.asked), LONGER * last.due_s.size
+            return replace(look, requests=max(look.requests, sent - look.warmup))
+        return _short(grown)
 
     def grown_at(self, visits: Sequence[Observed]) -> int:
         """How many visits it took to find a load that misses."""

@@ -219,8 +219,8 @@ def _alone(visits: Sequence[Observed], batched_tokens: int | None) -> tuple[NDAr
     for visit in visits:
         if visit.users != 1:
             continue
-        known = reported_tokens(visit) & np.isfinite(visit.tokens_in)
-        waits, prompts = (visit.first_s - visit.sent_s)[known], visit.tokens_in[known]
+        known = reported_tokens(visit) & np.isfinite(visit.computed)
+        waits, prompts = (visit.first_s - visit.sent_s)[known], visit.computed[known]
         chunks = _chunks(prompts, batched_tokens)
         rows.append(np.stack([chunks, np.ones(prompts.size), prompts, waits], axis=1))
     found = np.concatenate(rows) if rows else np.empty((0, 4))
@@ -236,11 +236,11 @@ def _prompt_cost(visits: Sequence[Observed], batched_tokens: int | None) -> floa
 
     waits, paces, prompts = [], [], []
     for visit in visits:
-        known = reported_tokens(visit) & np.isfinite(visit.tokens_in) & (visit.tokens_in > 0) & (visit.tokens_out >= 2)
+        known = reported_tokens(visit) & (visit.computed > 0) & (visit.tokens_out >= 2)
         if visit.users == 1:
             waits.append((visit.first_s - visit.sent_s)[known])
             paces.append(((visit.last_s - visit.first_s) / np.maximum(visit.tokens_out - 1, 1))[known])
-            prompts.append(visit.tokens_in[known])
+            prompts.append(visit.computed[known])
     if sum(each.size for each in waits) < FEWEST_ALONE:
         return None
     wait, pace, prompt = (np.concatenate(each) for each in (waits, paces, prompts))
@@ -261,7 +261,7 @@ def _noise(visits: Sequence[Observed], costs: NDArray[np.float64], batched_token
     if not alone:
         return 0.0
     waits = np.concatenate([(v.first_s - v.sent_s)[v.ok] for v in alone])
-    prompts = np.nan_to_num(np.concatenate([v.tokens_in[v.ok] for v in alone]), nan=0.0)
+    prompts = np.nan_to_num(np.concatenate([v.computed[v.ok] for v in alone]), nan=0.0)
     own = per_sequence_s + per_prompt_token_s * prompts
     if not (own > 0).all():
         return 0.0

@@ -67,7 +67,7 @@ def served(service: Service, visits: Sequence[Observed], curves: Sequence[Curve]
     bounds = _known(curves)
     if bounds is None:
         return None
-    prompts, outputs = [], []
+    prompts, computed, outputs = [], [], []
     for visit in visits:
         tokens_in, tokens_out = visit.tokens_in, visit.tokens_out
         if service.whole is not None:
@@ -75,12 +75,16 @@ def served(service: Service, visits: Sequence[Observed], curves: Sequence[Curve]
             tokens_out = np.nan_to_num(tokens_out, nan=1.0)
         kept = visit.ok & np.isfinite(tokens_out) & (tokens_out >= 1)
         prompts.append(np.maximum(1, np.nan_to_num(tokens_in[kept], nan=1.0)).astype(np.uint32))
+        computed.append(np.maximum(1, np.nan_to_num(visit.computed[kept], nan=1.0)).astype(np.uint32))
         outputs.append(tokens_out[kept].astype(np.uint32))
     drawn = np.concatenate(outputs)
     if drawn.size < FEWEST:
         return None
     factors = (1.0,) * len(curves)
-    return Batching(service, bounds, joint, np.concatenate(prompts), drawn, rates_of(visits), factors)
+    each = np.concatenate(prompts)
+    cached = each - np.minimum(each, np.concatenate(computed))
+    told = cached if cached.any() else None
+    return Batching(service, bounds, joint, each, drawn, rates_of(visits), factors, cached_tokens=told)
 
 
 def measured(visits: Sequence[Observed], curves: Sequence[Curve]) -> Replica | None:

@@ -57,7 +57,7 @@ class Lives:
             return None
         begun = visit.first_s if begun_s is None else begun_s
         first, last, n = begun[known], visit.last_s[known], visit.tokens_out[known]
-        prompts = np.nan_to_num(visit.tokens_in[known], nan=0.0)
+        prompts = np.nan_to_num(visit.computed[known], nan=0.0)
         counted = (n >= 3) & (last > first)
         if not counted.any():
             return None

@@ -10,19 +10,20 @@ say in it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from gpusize.estimate.twin.batching_model import Service
+from gpusize.estimate.twin.batching_model import Fits, Service
 from gpusize.estimate.twin.candidates import batching, served
+from gpusize.estimate.twin.common_prefix import common_prefix, without_prefix
 from gpusize.estimate.twin.prefill_servers import at_once, decoding_costs, fit_apart, lone_prompts, prompt_noise
-from gpusize.estimate.twin.prefix_hits import with_hits
+from gpusize.estimate.twin.prefix_hits import KEPT, beside_answers, with_hits
 from gpusize.estimate.twin.resemblance import Records
 
 if TYPE_CHECKING:
     from gpusize.estimate.twin.attainment_curve import Curve
-    from gpusize.estimate.twin.batching_model import Fits
     from gpusize.estimate.twin.simulate import Batching
     from gpusize.estimate.twin.visit_data import Observed
 
@@ -75,33 +76,89 @@ def likest(
         joint: whether one share is asked for of requests that keep all bounds.
         shared: of the same visits.
     """
+    records = Records(visits, capacity, METRICS)
+    common = common_prefix(visits) if records.quantiles else 0
+    # Two explanations of cheap prompts at once tell neither.
+    found = _likest(visits, shared, records, curves, capacity, joint=joint, hits=not common)
+    if common:
+        less = without_prefix(visits, common)
+        other = _likest(less, Fits(less), records, curves, capacity, joint=joint, hits=True)
+        if other is not None and (found is None or other[0] <= found[0] - LIMIT):
+            found = other
+    if found is None:
+        return None
+    unlike, best = found
+    return Likely(best, nearly=records.quantiles > 0 and unlike <= NEARLY * records.quantiles)
+
+
+def _likest(
+    visits: Sequence[Observed],
+    shared: Fits,
+    records: Records,
+    curves: Sequence[Curve],
+    capacity: float,
+    *,
+    joint: bool,
+    hits: bool,
+) -> tuple[float, Batching] | None:
+    """The one that repeats the records best, and its sum of squares.
+
+    Args:
+        visits: as ``likest``, so many tokens of each prompt computed.
+        shared: of the same visits.
+        records: what is to be repeated.
+        curves: one per objective.
+        capacity: users.
+        joint: as ``likest``.
+        hits: whether parts of prompts may be in the cache besides.
+    """
 
     def fitted(alone: bool, chunk: int | None = None) -> Batching | None:  # noqa: FBT001
         return batching(visits, curves, joint=joint, prompts_alone=alone, shared=shared, batched_tokens=chunk)
 
-    records = Records(visits, capacity, METRICS)
     whole = {alone: _limited(fitted(alone), shared) for alone in (True, False)}
     if not records.quantiles:
         first = next(iter([*whole[True], *whole[False]]), None)
-        return None if first is None else Likely(first, nearly=False)
+        return None if first is None else (0.0, first)
     mixed = _least(records, [*whole[True], *whole[False]])
     apart = _least(records, _apart(visits, curves, capacity, joint=joint, shared=shared))
-    hit = None if apart is None else _least(records, _hit(apart[1], shared))
+    hit = None if apart is None or not hits else _least(records, _hit(apart[1], shared))
     if apart is not None and hit is not None and hit[0] <= apart[0] - LIMIT:
         apart = hit
     near = apart is not None and apart[0] <= NEARLY * records.quantiles
     if apart is not None and near and (mixed is None or apart[0] <= mixed[0] - SURELY):
-        unlike, best = apart
-    elif mixed is not None:
+        return apart
+    if mixed is not None:
         unlike, best = mixed
         alone = best in whole[True]
-        unlike, best = _plainly(
-            records, unlike, best, lambda known: _chunked(known, lambda chunk: fitted(alone, chunk))
-        )
-        unlike, best = _plainly(records, unlike, best, lambda known: _filled(known, shared))
-    else:
+        spread = _kept(records, unlike, best, shared) if hits else None
+        if spread is not None:
+            unlike, best = spread[:2]
+
+        def chunked(chunk: int) -> Batching | None:
+            other = fitted(alone, chunk)
+            return other if spread is None or other is None else _spread(other, shared, spread[2])
+
+        unlike, best = _plainly(records, unlike, best, lambda known: _chunked(known, chunked))
+        return _plainly(records, unlike, best, lambda known: _filled(known, shared))
+    return None
+
+
+def _kept(records: Records, unlike: float, known: Batching, shared: Fits) -> tuple[float, Batching, float] | None:
+    """The same with prompts that are in the cache in part, and which share still is under load; None if no better."""
+    if known.service.noise < SPREAD:
         return None
-    return Likely(best, nearly=unlike <= NEARLY * records.quantiles)
+    best: tuple[float, Batching, float] | None = None
+    for kept in KEPT:
+        spread = _spread(known, shared, kept)
+        sum_of_squares = math.inf if spread is None else _unlike(records, spread)
+        if spread is not None and sum_of_squares <= unlike - LIMIT:
+            unlike, best = sum_of_squares, (sum_of_squares, spread, kept)
+    return best
+
+
+def _spread(replica: Batching, shared: Fits, kept: float) -> Batching | None:
+    return with_hits(replica, *beside_answers(shared.prompts, replica.service), kept=kept)
 
 
 def _least(records: Records, replicas: Sequence[Batching]) -> tuple[float, Batching] | None:

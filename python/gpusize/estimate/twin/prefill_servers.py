@@ -92,7 +92,7 @@ class Prompts:
         """Those with first tokens and token counts; None without any."""
         import numpy as np
 
-        known = reported_tokens(visit) & np.isfinite(visit.tokens_in) & (visit.tokens_in > 0)
+        known = reported_tokens(visit) & (visit.computed > 0)
         known &= visit.first_s > visit.sent_s
         if not known.any():
             return None
@@ -106,7 +106,7 @@ class Prompts:
         with np.errstate(divide="ignore", invalid="ignore"):
             pace = np.where(gaps >= 1, (last - first) / gaps, np.nan)
         lone = (before <= sent) & (after >= first)
-        tokens = visit.tokens_in[known][order]
+        tokens = visit.computed[known][order]
         return cls(visit.users, sent, first - sent, tokens, lone, running.astype(float), pace)
 
 

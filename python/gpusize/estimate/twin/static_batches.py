@@ -109,7 +109,7 @@ class Batches:
         end = np.maximum.reduceat(last, begins)
         size = np.diff(np.append(begins, last.size)).astype(float)
         tokens = np.nan_to_num(visit.tokens_out[order], nan=1.0)
-        prompts = np.nan_to_num(visit.tokens_in[order], nan=0.0)
+        prompts = np.nan_to_num(visit.computed[order], nan=0.0)
         before = np.concatenate([[-np.inf], end[:-1]])
         began = np.maximum(before, complete)
         waiting = np.searchsorted(np.sort(sent), began - together_s) - np.cumsum(size)

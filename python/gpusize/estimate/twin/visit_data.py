@@ -26,6 +26,13 @@ __all__ = ["Objective", "Observed", "mean_kept", "observe", "silent", "tightest"
 NS_PER_S: Final = 1e9
 FEWEST: Final = 10
 """With fewer requests in its window all of a visit count."""
+AT_LOAD: Final = 0.95
+"""So many of a closed loop's users in flight, who do not pause, are all of them: between an answer and the next request
+is a moment."""
+REACHED: Final = 0.75
+"""A loop that never had so many of its users in flight was one of fewer; a busy generator alone does not do that."""
+AT_ONCE: Final = 0.05
+"""Who begins within so much of a residence time begins at the same moment: a server has answered nothing yet."""
 MOST_TOLD: Final = 0.95
 """What a server says of fewer of its requests is not used."""
 Ratio = TypeVar("Ratio", float, "NDArray[np.float64]")
@@ -44,7 +51,7 @@ def mean_kept(ratio: Ratio) -> Ratio:
     return 2.0 - ratio
 
 
-_READ: Final = ("due_ns", "sent_ns", "first_token_ns", "end_ns", "tokens_in", "tokens_out", "outcome")
+_READ: Final = ("due_ns", "sent_ns", "first_token_ns", "end_ns", "tokens_in", "tokens_out", "tokens_cached", "outcome")
 
 
 def tightest(shares: Sequence[float], targets: Sequence[float]) -> int:
@@ -137,7 +144,8 @@ class Observed:
     """One visit of a closed loop. Times in seconds from the level's first due time; NaN where there was none.
 
     Attributes:
-        users: requests in flight (and users who think).
+        users: requests in flight (and users who think): those that were asked for; where they were never reached,
+            those that there were in the mean.
         gpus: GPUs behind the target.
         think_s: mean pause of a user.
         window: start and end of the steady part.
@@ -146,6 +154,8 @@ class Observed:
         first_s: first token.
         last_s: end of the answer.
         tokens_in: tokens of the prompt, NaN where nobody said.
+        computed: tokens of the prompt that the server computed: all but those that it said it had in its cache. As
+            ``tokens_in`` where it said so of few of them.
         tokens_out: tokens of the answer, likewise.
         ok: whether it ended ok.
         steady: whether it ended between the end of the warm-up and the last request sent. What is under way then is
@@ -153,6 +163,7 @@ class Observed:
             out without a drain: until then all slots were busy, and what ends while they are is as long as what begins.
         values: one row per objective; shape (k, m).
         settled: whether a steady part was found; else everything counts, its beginning too.
+        asked: users that were asked for.
         served: what the server said of itself meanwhile; None where nothing was sampled.
         queue_s: how long each request waited in the server, as that said in its answer, NaN where it did not; shape
             (m,). None where it said so of few of them, or what cannot be true.
@@ -168,11 +179,13 @@ class Observed:
     first_s: NDArray[np.float64]
     last_s: NDArray[np.float64]
     tokens_in: NDArray[np.float64]
+    computed: NDArray[np.float64]
     tokens_out: NDArray[np.float64]
     ok: NDArray[np.bool_]
     steady: NDArray[np.bool_]
     values: NDArray[np.float64]
     settled: bool = True
+    asked: int | None = None
     served: Served | None = None
     queue_s: NDArray[np.float64] | None = None
     server_s: NDArray[np.float64] | None = None
@@ -216,7 +229,7 @@ def _visit(visit: LevelData, objectives: Sequence[Objective]) -> Observed | None
 
     columns = dict.fromkeys(name for each in objectives for name in each.columns)
     said = says_times(visit) and disagreement(visit) is None
-    columns |= dict.fromkeys(SERVER_TIMES if said else ())
+    columns |= dict.fromkeys(("tokens_cached", *(SERVER_TIMES if said else ())))
     records = visit.requests(*columns).select(*{**dict.fromkeys(_READ), **columns}).sort("due_ns").collect()
     if not records.height or not visit.concurrency:
         return None
@@ -231,10 +244,12 @@ def _visit(visit: LevelData, objectives: Sequence[Objective]) -> Observed | None
     ok = (records["outcome"] == "ok").to_numpy()
 
     def told(name: str) -> NDArray[np.float64] | None:
-        if not said:
-            return None
-        found = count(name) / NS_PER_S
+        found = count(name)
         return found if np.isfinite(found[ok]).sum() > MOST_TOLD * ok.sum() else None
+
+    def told_s(name: str) -> NDArray[np.float64] | None:
+        found = told(name) if said else None
+        return None if found is None else found / NS_PER_S
 
     due_s, last_s = seconds("due_ns"), seconds("end_ns")
     settled = any(i["name"] == "warmup" for i in visit.intervals)
@@ -246,22 +261,65 @@ def _visit(visit: LevelData, objectives: Sequence[Objective]) -> Observed | None
         window, steady, settled = (0.0, float(left_s.max()) + 1e-9), np.ones(due_s.size, dtype=bool), False
     if not steady.any():
         return None
+    sent_s, pause_s = seconds("sent_ns"), (think_s(visit.setting) or (0.0, 0.0))[0]
+    users = visit.concurrency
+    if not pause_s:
+        users, window, steady = _at_load(users, sent_s, left_s, window, steady)
+    prompts, cached = count("tokens_in"), told("tokens_cached")
     return Observed(
-        users=visit.concurrency,
+        users=users,
+        asked=visit.concurrency,
         gpus=visit.gpus,
-        think_s=(think_s(visit.setting) or (0.0, 0.0))[0],
+        think_s=pause_s,
         window=window,
         due_s=due_s,
-        sent_s=seconds("sent_ns"),
+        sent_s=sent_s,
         first_s=seconds("first_token_ns"),
         last_s=last_s,
-        tokens_in=count("tokens_in"),
+        tokens_in=prompts,
+        # Of a prompt that is there whole, engines compute the last token again.
+        computed=prompts if cached is None else np.clip(prompts - cached, np.minimum(1.0, prompts), None),
         tokens_out=count("tokens_out"),
         ok=ok,
         steady=steady,
         values=np.array([each.values(records) for each in objectives]).reshape(len(objectives), records.height),
         settled=settled,
         served=served(visit),
-        queue_s=told(SERVER_TIMES[0]),
-        server_s=told(SERVER_TIMES[1]),
+        queue_s=told_s(SERVER_TIMES[0]),
+        server_s=told_s(SERVER_TIMES[1]),
     )
+
+
+def _at_load(
+    users: int,
+    sent_s: NDArray[np.float64],
+    left_s: NDArray[np.float64],
+    window: tuple[float, float],
+    steady: NDArray[np.bool_],
+) -> tuple[int, tuple[float, float], NDArray[np.bool_]]:
+    """Users, window and requests of a visit whose users all ask at once, as far as they did.
+
+    Users may begin one after the other for longer than the visit has time for. What is sent meanwhile finds fewer
+    before it than it was meant to, and would make the load look easy: then only those count that found all users in
+    flight. Where too few did, the visit is one of as many users as were.
+    """
+    import numpy as np
+
+    told = np.isfinite(sent_s)
+    judged = steady & told
+    if not judged.any():
+        return users, window, steady
+    soon_s = AT_ONCE * float(np.median((left_s - sent_s)[judged]))
+    begun, ended = np.sort(sent_s[told]), np.sort(left_s)
+    in_flight = np.searchsorted(begun, sent_s + soon_s, "right") - np.searchsorted(ended, sent_s, "right")
+    order = np.argsort(np.where(told, sent_s, np.inf), kind="stable")
+    there = np.empty(sent_s.size)
+    # Who has begun goes on: that fewer are in flight for a moment is not the beginning.
+    there[order] = np.maximum.accumulate(np.minimum(in_flight, users)[order])
+    if there[judged].mean() >= AT_LOAD * users:
+        return users, window, steady
+    full = judged & (there >= AT_LOAD * users)
+    if full.sum() >= FEWEST:
+        return users, (float(sent_s[full].min()), window[1]), full
+    reached = float(there[judged].max()) >= REACHED * users
+    return users if reached else max(1, round(float(there[judged].mean()))), window, steady
