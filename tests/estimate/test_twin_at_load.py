@@ -11,6 +11,7 @@ import pytest
 from gpusize.analysis.level import LevelData
 from gpusize.analysis.slo import Slo
 from gpusize.estimate.from_frames import levels_from_frames
+from gpusize.estimate.search.looks import Budget, Search
 from gpusize.estimate.twin.visit_data import Objective, Observed, observe
 
 OBJECTIVES = [Objective.of(Slo.parse("p95 runtime <= 30s"))]
@@ -81,3 +82,15 @@ def test_a_level_at_its_load_is_left_as_it_is():
 def test_users_who_pause_are_not_asked_to_be_in_flight():
     visit = seen(queue(20, 400, begin_s=2.0, think_s=5.0))
     assert (visit.users, visit.think_s) == (20, 5.0)
+
+
+def test_a_search_asks_for_a_load_that_was_not_reached_again_and_longer():
+    short = seen(queue(400, 700, begin_s=120.0))
+    assert short.asked == 400
+    look = Search(OBJECTIVES, Budget(100_000, 0)).growth([seen(queue(10, 50, begin_s=0.5)), short], 750)
+    assert look is not None
+    assert (look.users, look.requests + look.warmup) == (400, 1400)
+    reached = seen(queue(10, 50, begin_s=0.5))
+    look = Search(OBJECTIVES, Budget(100_000, 0)).growth([reached], 50)
+    assert look is not None
+    assert look.users > 10
