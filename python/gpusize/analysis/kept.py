@@ -26,7 +26,7 @@ _held: OrderedDict[weakref.ref[Kept], int] = OrderedDict()
 COLUMNS: Final = (
     *("visit", "stream", "seq", "attempt", "row", "turn", "target", "model", "worker", "conn"),
     *("due_ns", "fired_ns", "sent_ns", "first_token_ns", "last_token_ns", "end_ns"),
-    *("events", "tokens_in", "tokens_out", "status", "outcome"),
+    *("events", "tokens_in", "tokens_cached", "tokens_out", "status", "outcome"),
 )
 """What the figures of every report are made from; what else an SLO names is read when it is asked for."""
 

@@ -229,7 +229,7 @@ def _visit(visit: LevelData, objectives: Sequence[Objective]) -> Observed | None
 
     columns = dict.fromkeys(name for each in objectives for name in each.columns)
     said = says_times(visit) and disagreement(visit) is None
-    columns |= dict.fromkeys(("tokens_cached", *(SERVER_TIMES if said else ())))
+    columns |= dict.fromkeys(SERVER_TIMES if said else ())
     records = visit.requests(*columns).select(*{**dict.fromkeys(_READ), **columns}).sort("due_ns").collect()
     if not records.height or not visit.concurrency:
         return None
