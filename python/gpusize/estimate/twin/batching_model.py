@@ -19,7 +19,7 @@ that varies, the most tokens that they held (``kv_tokens``). Without a queue the
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from gpusize.estimate.twin.visit_data import Observed
 
-__all__ = ["Fits", "Service", "fit_service", "streamed"]
+__all__ = ["Fits", "Service", "fit_service", "single_users", "streamed"]
 
 FEWEST: Final = 20
 """Fewer answers tell no costs."""
@@ -227,6 +227,19 @@ def _alone(visits: Sequence[Observed], batched_tokens: int | None) -> tuple[NDAr
     return found[:, :3], found[:, 3]
 
 
+def single_users(
+    visits: Sequence[Observed],
+) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]]:
+    """Of each visit of one user: waits for first tokens, s, times from token to token, s, prompt tokens; shapes (n,)."""
+    import numpy as np
+
+    for visit in visits:
+        if visit.users == 1:
+            known = reported_tokens(visit) & (visit.computed > 0) & (visit.tokens_out >= 2)
+            pace_s = (visit.last_s - visit.first_s) / np.maximum(visit.tokens_out - 1, 1)
+            yield (visit.first_s - visit.sent_s)[known], pace_s[known], visit.computed[known]
+
+
 def _prompt_cost(visits: Sequence[Observed], batched_tokens: int | None) -> float | None:
     """Seconds per prompt token from requests that were alone; None where there are too few.
 
@@ -234,16 +247,10 @@ def _prompt_cost(visits: Sequence[Observed], batched_tokens: int | None) -> floa
     """
     import numpy as np
 
-    waits, paces, prompts = [], [], []
-    for visit in visits:
-        known = reported_tokens(visit) & (visit.computed > 0) & (visit.tokens_out >= 2)
-        if visit.users == 1:
-            waits.append((visit.first_s - visit.sent_s)[known])
-            paces.append(((visit.last_s - visit.first_s) / np.maximum(visit.tokens_out - 1, 1))[known])
-            prompts.append(visit.computed[known])
-    if sum(each.size for each in waits) < FEWEST_ALONE:
+    found = list(single_users(visits))
+    if sum(waits.size for waits, _, _ in found) < FEWEST_ALONE:
         return None
-    wait, pace, prompt = (np.concatenate(each) for each in (waits, paces, prompts))
+    wait, pace, prompt = (np.concatenate(each) for each in zip(*found, strict=True))
     rest = wait - _chunks(prompt, batched_tokens) * np.median(pace)
     usual = inside(wait - pace)
     return max(0.0, float(rest[usual].sum() / prompt[usual].sum()))

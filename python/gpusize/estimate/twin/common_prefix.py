@@ -11,13 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from gpusize.estimate.twin.batch_limit import reported_tokens
+from gpusize.estimate.twin.batching_model import single_users
 from gpusize.estimate.twin.least_squares import inside
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from gpusize.estimate.twin.visit_data import Observed
 
 __all__ = ["common_prefix", "without_prefix"]
@@ -35,15 +32,17 @@ LEAST: Final = 0.02
 def common_prefix(visits: Sequence[Observed]) -> int:
     """Tokens that all prompts have in the cache; 0 where nothing tells.
 
-    Prompts of which the server said what it had in the cache are not asked again.
-
     Args:
         visits: closed loops without pauses on one replica.
     """
     import numpy as np
 
-    tokens, waits = _alone(visits)
-    if tokens.size < FEWEST or float(np.ptp(tokens)) == 0:
+    alone = [each for each in single_users(visits) if each[0].size]
+    if sum(prompts.size for _, _, prompts in alone) < FEWEST:
+        return 0
+    tokens = np.concatenate([prompts for _, _, prompts in alone])
+    waits = np.concatenate([wait_s - np.median(pace_s) for wait_s, pace_s, _ in alone])
+    if float(np.ptp(tokens)) == 0:
         return 0
     # What tokens cost is spread by a factor, so long prompts say less of where the line begins.
     weights = 1.0 / (tokens + np.median(tokens))
@@ -69,19 +68,3 @@ def without_prefix(visits: Sequence[Observed], common: int) -> list[Observed]:
     return [
         replace(each, computed=np.maximum(np.minimum(1.0, each.computed), each.computed - common)) for each in visits
     ]
-
-
-def _alone(visits: Sequence[Observed]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Prompts of single users, and what each took beside one iteration, s; shapes (n,)."""
-    import numpy as np
-
-    tokens, waits = [np.empty(0)], [np.empty(0)]
-    for visit in visits:
-        if visit.users != 1:
-            continue
-        known = reported_tokens(visit) & (visit.computed > 0) & (visit.tokens_out >= 2)
-        pace = ((visit.last_s - visit.first_s) / np.maximum(visit.tokens_out - 1, 1))[known]
-        if pace.size:
-            tokens.append(visit.computed[known])
-            waits.append((visit.first_s - visit.sent_s)[known] - float(np.median(pace)))
-    return np.concatenate(tokens), np.concatenate(waits)

@@ -77,9 +77,11 @@ def likest(
         shared: of the same visits.
     """
     records = Records(visits, capacity, METRICS)
-    common = common_prefix(visits) if records.quantiles else 0
+    # What the server says of its cache is not guessed besides.
+    told = any(bool((visit.computed < visit.tokens_in).any()) for visit in visits)
+    common = common_prefix(visits) if records.quantiles and not told else 0
     # Two explanations of cheap prompts at once tell neither.
-    found = _likest(visits, shared, records, curves, capacity, joint=joint, hits=not common)
+    found = _likest(visits, shared, records, curves, capacity, joint=joint, hits=not (common or told))
     if common:
         less = without_prefix(visits, common)
         other = _likest(less, Fits(less), records, curves, capacity, joint=joint, hits=True)
