@@ -230,7 +230,7 @@ def _alone(visits: Sequence[Observed], batched_tokens: int | None) -> tuple[NDAr
 def single_users(
     visits: Sequence[Observed],
 ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]]:
-    """Of each visit of one user: waits for first tokens, s, times from token to token, s, prompt tokens; shapes (n,)."""
+    """Of each visit of one user: first tokens' waits, s, times from token to token, s, prompt tokens; shapes (n,)."""
     import numpy as np
 
     for visit in visits:
