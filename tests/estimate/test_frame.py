@@ -140,6 +140,7 @@ def test_a_rate_is_an_open_loop(measured):
         ((pl.col("due_s") - 1).alias("end_s"), None, "ends before it is due"),
         (pl.lit(None, pl.Float64).alias("due_s"), None, "has no due time"),
         (pl.lit("soon").alias("end_s"), None, "cannot be read"),
+        (pl.lit("many").alias("tokens_cached"), None, "cannot be read"),
         (None, pl.col("visit") + 1, "has requests and no level"),
         (None, pl.lit(0, pl.Int64).alias("visit"), "a visit appears twice"),
         (None, pl.lit(0.5).alias("concurrency"), "0.5 is not a load"),
@@ -158,6 +159,14 @@ def test_mistakes_are_named(measured, records, levels, what):
         visits = visits.with_columns(levels)
     with pytest.raises(gpusize.UsageError, match=what):
         levels_from_frames(rows, visits)
+
+
+def test_more_cached_tokens_than_a_prompt_has_are_refused(measured):
+    rows, visits = measured
+    known = rows.with_columns(tokens_in=pl.lit(8), tokens_cached=pl.lit(8))
+    assert levels_from_frames(known, visits)
+    with pytest.raises(gpusize.UsageError, match="more tokens of a prompt are cached than it has"):
+        levels_from_frames(known.with_columns(tokens_cached=pl.lit(9)), visits)
 
 
 def test_levels_without_requests_or_load_are_refused(measured):

@@ -75,12 +75,15 @@ def _named(given: pl.DataFrame) -> pl.DataFrame:
     for name in ("due", "end"):
         if f"{name}_ns" not in known:
             raise UsageError(f"records have no column {name}_s", "records", f"give {name}_s or {name}_ns")
-    known |= {name: pl.col(name) for name in COUNTS if name in given.columns}
+    dtypes = {**record_dtypes(), "outcome": outcome_dtype()}
+    known |= {name: pl.col(name).cast(dtypes[name]) for name in COUNTS if name in given.columns}
     known["outcome"] = pl.col("outcome").cast(pl.String) if "outcome" in given.columns else pl.lit("ok")
     try:
         found = given.select(expr.alias(name) for name, expr in known.items())
     except pl.exceptions.PolarsError as error:
-        raise UsageError(f"a column cannot be read: {error}", "records", "give numbers, and outcomes as text") from None
+        raise UsageError(
+            f"a column cannot be read: {str(error).splitlines()[0]}", "records", "give numbers, and outcomes as text"
+        ) from None
     _check(found, OUTCOMES)
     first = pl.col("first_token_ns") if "first_token_ns" in known else pl.lit(None)
     token = first.is_not_null()
@@ -95,7 +98,6 @@ def _named(given: pl.DataFrame) -> pl.DataFrame:
         "row": pl.int_range(pl.len()).over("visit"),
         **dict.fromkeys(("stream", "attempt"), pl.lit(0)),
     }
-    dtypes = {**record_dtypes(), "outcome": outcome_dtype()}
     taken = {**{name: pl.col(name) for name in known}, **derived}
     return found.select(taken.get(name, pl.lit(None)).cast(dtype).alias(name) for name, dtype in dtypes.items())
 
@@ -128,6 +130,10 @@ def _check(found: pl.DataFrame, outcomes: tuple[str, ...]) -> None:
         raise UsageError(f"{unended} requests are ok and have no end", "records, end_s", "give them another outcome")
     if found.filter(pl.col("end_ns") < pl.col("due_ns")).height:
         raise UsageError("a request ends before it is due", "records, end_s", "count both from the same origin")
+    cached = {"tokens_in", "tokens_cached"} <= {*found.columns}
+    if cached and found.filter(pl.col("tokens_cached") > pl.col("tokens_in")).height:
+        what = "more tokens of a prompt are cached than it has"
+        raise UsageError(what, "records, tokens_cached", "count the cached ones in tokens_in, too")
 
 
 def _level(row: Mapping[str, Any], records: pl.DataFrame | None) -> LevelData:
