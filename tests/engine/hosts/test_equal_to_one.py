@@ -68,8 +68,11 @@ def test_a_stage_begins_where_the_one_before_ends(server: Any, tmp_path: Path) -
     with hosts(tmp_path, 2) as (head, _), head.engine(target_spec(server.port), SEGMENTS, ROWS, workers=1) as many:
         outcomes = run_levels(many, load, len(ROWS), tmp_path / "levels")
     for before, after in itertools.pairwise(outcomes):
-        # By the hosts' clocks: a little more was known of them when the second boundary was told.
-        known_to = max(host["uncertainty_ns"] for host in after["hosts"])
+        # The end of the one was told when the least was known of a host's clock, the start of the other a little later.
+        known_to = sum(
+            max(max(host["uncertainty_ns"], host["start_uncertainty_ns"]) for host in stage["hosts"])
+            for stage in (before, after)
+        )
         assert abs(after["start_ns"] - before["close_ns"]) <= known_to
         for host in after["hosts"]:
             assert abs(host["start_error_ns"]) <= host["uncertainty_ns"] + host["start_uncertainty_ns"]
