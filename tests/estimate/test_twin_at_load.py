@@ -9,7 +9,9 @@ import pytest
 from gpusize.analysis.level import LevelData
 from gpusize.analysis.slo import Slo
 from gpusize.estimate.from_frames import levels_from_frames
+from gpusize.estimate.question import Question
 from gpusize.estimate.search.looks import Budget, Search
+from gpusize.estimate.twin.method import Twin
 from gpusize.estimate.twin.visit_data import Objective, Observed, observe
 
 OBJECTIVES = [Objective.of(Slo.parse("p95 runtime <= 30s"))]
@@ -62,6 +64,15 @@ def test_a_load_that_was_never_reached_counts_for_what_there_was():
     in_flight = [int(((sent <= at) & (left > at)).sum()) for at in sent[visit.steady]]
     assert visit.users == pytest.approx(np.mean(in_flight), rel=0.1)
     assert visit.users < 200
+
+
+def test_an_estimate_says_which_load_counts_for_fewer_users():
+    levels = [queue(users, 700, begin_s=begin_s) for users, begin_s in ((10, 0.5), (20, 1.0), (400, 120.0))]
+    estimate = Twin().answer(levels, Question(users=100, slos=(Slo.parse("p95 runtime <= 30s"),)))
+    [warning] = [each for each in estimate.warnings if "in flight" in each]
+    assert warning == (
+        f"concurrency 400 was not reached: it counts as {seen(levels[-1]).users}, the mean number in flight"
+    )
 
 
 def test_users_who_all_begin_at_once_are_all_in_flight():

@@ -74,6 +74,7 @@ class Fitted:
         if self._reason is None:
             self._objectives = Objective.asked_by(question)
             self._visits = [visit for level in self._usable for visit in observe(level, self._objectives)]
+            self._warnings += _not_reached(self._visits)
             self._reason = silent(self._visits, self._objectives)
         if self._reason is None:
             self._sizer = Sizer(self._visits, self._objectives)
@@ -85,7 +86,7 @@ class Fitted:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is said of the levels that are left out."""
+        """What is said of the levels that are left out, or that count for fewer users than were asked for."""
         return self._warnings
 
     def model(self, question: Question, *, lengths: bool = False) -> Model | str:
@@ -159,6 +160,17 @@ def _usable(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]]:
             continue
         left[why] = left.get(why, 0) + 1
     return kept, [f"{n} level{'' if n == 1 else 's'} left out, {why}" for why, n in left.items()]
+
+
+def _not_reached(visits: Sequence[Observed]) -> tuple[str, ...]:
+    least: dict[int, int] = {}
+    for visit in visits:
+        if visit.asked is not None and visit.users < visit.asked:
+            least[visit.asked] = min(visit.users, least.get(visit.asked, visit.users))
+    return tuple(
+        f"concurrency {asked} was not reached: it counts as {users}, the mean number in flight"
+        for asked, users in sorted(least.items())
+    )
 
 
 def _cannot(levels: Sequence[LevelData], usable: Sequence[LevelData], question: Question) -> str | None:
