@@ -1,7 +1,8 @@
 """Runs tests, and once more, by themselves, those that failed. Standard library only.
 
-Python's tests take turns: most share the cores, one process on each; beside them one more runs those marked ``waits``;
-those marked ``alone`` come after both. docs/decisions/0029-tests-on-both-cores.md says why.
+Python's tests take turns: most share the cores, one process on each; beside them one more runs those marked ``waits``.
+Those marked ``alone`` come after both, and beside them, in a process of their own, those marked ``paced``.
+docs/decisions/0029-tests-on-both-cores.md says why.
 
 Some thousand tests here run in real time against real servers, and share two cores with whatever else the machine
 does: now and then one is disturbed. They are marked: Python's by ``realtime`` or their turn, Rust's by their name, as
@@ -32,7 +33,8 @@ from xml.etree import ElementTree
 
 __all__ = ["MAX_FILES", "TURNS", "Run", "main", "run_again", "run_python", "run_rust"]
 
-TURNS = ("together", "waits", "alone")
+AT_ONCE = (("together", "waits"), ("alone", "paced"))
+TURNS = tuple(turn for turns in AT_ONCE for turn in turns)
 MAX_FILES = 3
 SAYS = "== run again: "
 SLOWEST = 10
@@ -97,7 +99,7 @@ def run_python(arguments: Sequence[str], folder: Path, cores: int) -> Run:
     """The tests that pytest finds by these arguments; what failed is remembered in ``folder``."""
     statuses: list[int] = []
     times: list[tuple[float, str]] = []
-    for turns in (("together", "waits"), ("alone",)) if cores > 1 else [(each,) for each in TURNS]:
+    for turns in AT_ONCE if cores > 1 else [(each,) for each in TURNS]:
         statuses += _turns(turns, arguments, folder, cores)
         broken = [each for each in statuses if each not in {PASSED, FAILED, NOTHING}]
         if broken:

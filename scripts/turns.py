@@ -1,4 +1,4 @@
-"""A plugin for pytest: whose turn it is. Tests share the cores, but for those marked ``waits`` or ``alone``.
+"""A plugin for pytest: whose turn it is. Tests share the cores, but for those marked ``waits``, ``alone`` or ``paced``.
 
 ``run_tests.py`` runs pytest once for each turn; docs/decisions/0029-tests-on-both-cores.md says why.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +15,12 @@ from scripts.run_tests import TURNS
 
 __all__ = ["DISTURBED", "lost_worker"]
 
-DISTURBED = frozenset({"realtime", "waits", "alone"})
+OF_THEIR_OWN = ("alone", "paced", "waits")
+"""Marks that give a test a turn, the strictest first: a folder may have one, and a test in it another."""
+DISTURBED = frozenset({"realtime", *OF_THEIR_OWN})
 """Marks of tests that the machine may disturb: only these may run once more (docs/decisions/0025)."""
+SAYS = {turn: (f"mark.{turn}",) for turn in OF_THEIR_OWN} | {"alone": ("mark.alone", "mark.slow")}
+"""What a file or the conftest.py beside it says where it holds tests of a turn: the others need no import for it."""
 lost_worker = pytest.StashKey[bool]()
 
 
@@ -29,10 +34,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _Undisturbed:
-    """Notes what failed although no mark says that the machine may disturb it, where ``run_tests.py`` finds it."""
+    """Notes what failed although no mark says that the machine may disturb it, where ``run_tests.py`` finds it.
+
+    Of what was never read there is nothing to run again.
+    """
 
     def __init__(self) -> None:
         self.names: list[str] = []
+        self.all_read = True
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self.all_read = self.all_read and not report.failed
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed and DISTURBED.isdisjoint(report.keywords):
@@ -40,9 +52,23 @@ class _Undisturbed:
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         config = session.config
+        # pytest-xdist takes a file that cannot be imported for a failed test.
+        if not self.all_read and session.exitstatus == pytest.ExitCode.TESTS_FAILED:
+            session.exitstatus = pytest.ExitCode.INTERRUPTED
         # Nothing is kept where somebody has asked for that.
         if getattr(config, "cache", None) is not None:
             config.cache.set(f"turns/{config.getoption('--turn')}", self.names)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    turn = config.getoption("--turn")
+    needless = turn in OF_THEIR_OWN and collection_path.suffix == ".py" and not _may_hold(collection_path, turn)
+    return True if needless else None
+
+
+def _may_hold(file: Path, turn: str) -> bool:
+    texts = [each.read_text(encoding="utf-8") for each in (file, file.with_name("conftest.py")) if each.is_file()]
+    return any(mark in text for mark in SAYS[turn] for text in texts)
 
 
 @pytest.hookimpl(trylast=True)  # a conftest.py may mark a whole folder
@@ -51,14 +77,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if turn is None:
         return
     others = {each for each in items if _turn(each) != turn}
+    if turn == "together":
+        _require_told(others)
     config.hook.pytest_deselected(items=[each for each in items if each in others])
     items[:] = [each for each in items if each not in others]
 
 
+def _require_told(items: set[pytest.Item]) -> None:
+    """Refuse tests that their turn would not find."""
+    for file, turn in {(each.path, _turn(each)) for each in items}:
+        if not _may_hold(file, turn):
+            raise pytest.UsageError(f"{file} holds tests marked {turn}; say so in it or in the conftest.py beside it")
+
+
 def _turn(item: pytest.Item) -> str:
-    """Of two marks the stricter: a folder may have one, and a test in it the other."""
-    marked = [turn for turn in ("alone", "waits") if item.get_closest_marker(turn) is not None]
-    return marked[0] if marked else "together"
+    return next((turn for turn in OF_THEIR_OWN if item.get_closest_marker(turn) is not None), "together")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -33,7 +33,7 @@ RUST_ONCE = """
 ROOT = Path(run_tests.__file__).parents[1]
 CORES = 2
 MARKED = "import pytest\npytestmark = pytest.mark."
-TURNS = {"together": f"{MARKED}realtime\n", "waits": f"{MARKED}waits\n", "alone": f"{MARKED}alone\n"}
+TURNS = {"together": f"{MARKED}realtime\n", **{turn: f"{MARKED}{turn}\n" for turn in run_tests.TURNS[1:]}}
 """What a file of tests begins with, for its turn."""
 
 
@@ -46,7 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # Plugins that are of no use here take a second to import, in every process.
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:anyio")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\nmarkers =\n  alone\n  realtime\n  waits\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\nmarkers =\n  alone\n  paced\n  realtime\n  waits\n")
     (tmp_path / "helper.py").write_text(ONCE)
     return tmp_path
 
@@ -77,7 +77,7 @@ def test_what_passes_is_not_run_again(folder: Path, capfd: pytest.CaptureFixture
     assert out.count("1 passed") == 2
 
 
-def test_tests_share_the_cores_and_those_marked_come_after_them_one_by_one(folder: Path) -> None:
+def test_tests_share_the_cores_and_those_marked_come_after_them(folder: Path) -> None:
     meet = """
 import os, time
 def test_meets():
@@ -93,15 +93,27 @@ def test_meets():
     (folder / "test_e.py").write_text(
         f"{TURNS['waits']}{waits}\n@pytest.mark.alone\ndef test_of_its_own(): assert os.path.exists('gw0.here')\n"
     )
-    for name in "cd":
+    # Those of a turn are run by one process, with one of the other turn beside it.
+    for name, turn, other in (("c", "alone", "paced"), ("d", "alone", "paced"), ("f", "paced", "alone")):
         (folder / f"test_{name}.py").write_text(
-            TURNS["alone"]
-            + "import os\ndef test_alone():\n    open('alone', 'a').write(f'{os.getpid()} ')\n"
+            TURNS[turn]
+            + f"import os, time\ndef test_{turn}():\n    open('{turn}', 'a').write(f'{{os.getpid()}} ')\n"
             + "    assert 'PYTEST_XDIST_WORKER' not in os.environ\n    assert os.path.exists('gw0.here')\n"
+            + f"    while not os.path.exists('{other}'):\n        time.sleep(0.01)\n"
         )
     assert run_tests.main(["python", "--timeout", "60"], CORES) == 0
     first, second = (folder / "alone").read_text().split()
-    assert first == second
+    assert first == second != (folder / "paced").read_text().strip()
+
+
+def test_a_mark_that_its_turn_would_not_find_is_refused(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "marks.py").write_text("import pytest\n\nhidden = pytest.mark.alone\n")
+    (folder / "test_a.py").write_text("from marks import hidden\n\n@hidden\ndef test_it(): ...\n")
+    (folder / "test_b.py").write_text("def test_fine(): ...\n")
+    assert run_tests.main(["python"], 1) not in {0, 1}
+    assert "test_a.py holds tests marked alone; say so in it or in the conftest.py beside it" in capfd.readouterr().err
+    (folder / "conftest.py").write_text("import pytest\n\nALONE = pytest.mark.alone\n")
+    assert run_tests.main(["python"], 1) == 0
 
 
 def test_the_slowest_tests_of_both_turns_are_named_at_the_end(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -149,8 +161,10 @@ def test_a_worker_that_dies_once_is_no_disturbed_test(folder: Path, capfd: pytes
 
 
 def test_tests_of_all_turns_that_were_disturbed_run_again(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    for name, turn in zip("abc", TURNS, strict=True):
-        (folder / f"test_{name}.py").write_text(f"{TURNS[turn]}from helper import once\ndef test_it(): once('{name}')")
+    for place, (turn, begins) in enumerate(TURNS.items()):
+        mark = begins.strip().rpartition("=")[2]
+        with (folder / f"test_{place // 2}.py").open("a") as file:
+            file.write(f"import pytest\nfrom helper import once\n@{mark}\ndef test_{turn}(): once('{turn}')\n")
     assert run_tests.main(["python", "-q"], CORES) == 0
     assert capfd.readouterr().out.count("wants mending: ") == len(TURNS)
 

@@ -29,7 +29,7 @@ SHARED = ("test_openai_client", "test_prometheus", "test_series_of_prometheus", 
 
 @pytest.hookimpl(tryfirst=True)  # before ``-m`` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever lies in this folder is about peers. Those whose times are compared have the machine to themselves."""
+    """Whatever lies in this folder is about peers."""
     for item in items:
         if not item.path.is_relative_to(HERE):
             continue
@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         elif item.path.name.startswith(SHARED):
             item.add_marker(pytest.mark.realtime("servers of others, in real time"))
         else:
-            item.add_marker(pytest.mark.alone("times are compared"))
+            item.add_marker(pytest.mark.paced("times are compared, of servers that need no more than a core"))
 
 
 def _peer(name: str, piece: str = "packages") -> Path:
