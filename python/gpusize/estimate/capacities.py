@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from gpusize.analysis.throughput import answered_rate
 from gpusize.estimate.isotonic import decreasing
 from gpusize.estimate.question import gpus_text
-from gpusize.estimate.slo_limit import SloLimit, answered_rate, load_of, slo_limit
+from gpusize.estimate.slo_limit import SloLimit, load_of, slo_limit
 
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData

@@ -6,6 +6,8 @@ answer is an interpolation; beyond what was measured there is none, only a bound
 
     C = concurrency where attainment falls to the share       GPUs = users / C x tested GPUs
 
+Of users with random pauses those count that are in flight at C (``users_in_flight``).
+
 The interval makes no assumption on the curve but that it falls: ``gpus_low`` follows from the smallest level above
 the crossing that surely misses the SLO, ``gpus_high`` from the largest level below it that surely keeps it. "Surely" is
 a 95 % Wilson interval per level with an effective number of requests: requests of one batch or one slot resemble
@@ -22,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpusize.estimate.isotonic import crossing_point, decreasing, wilson
 from gpusize.estimate.question import IN_FLIGHT, SCALE_OUT, Estimate, Question, binding, gpus_text, scaled, whole_gpus
+from gpusize.estimate.users_in_flight import PAUSING, UsersInFlight
 
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
@@ -55,9 +58,9 @@ class Crossing:
         return binding([self._one(levels, question, slo) for slo in question.slos])
 
     def _one(self, levels: Sequence[LevelData], question: Question, slo: Slo) -> Estimate:
-        base = Estimate(
-            self.name, levels[0].gpus, question.users, str(slo), assumptions=(FALLING, SCALE_OUT, IN_FLIGHT)
-        )
+        users = UsersInFlight.of(levels, question)
+        loop = PAUSING if users.rates else IN_FLIGHT
+        base = Estimate(self.name, levels[0].gpus, question.users, str(slo), assumptions=(FALLING, SCALE_OUT, loop))
         if slo.kind == "mean":
             return replace(base, reason="a mean has no attainment; ask for a percentile or use the slope method")
         points, warnings = _points(levels, slo)
@@ -67,13 +70,13 @@ class Crossing:
         base = replace(base, warnings=(*warnings, *_few(points, slo)), details=_details(points, falling, slo))
         x = [float(p.concurrency) for p in points]
         if falling[0] < slo.share:
-            return _below(base, points, question)
+            return _below(base, points, question, users)
         if falling[-1] >= slo.share:
-            return _above(base, points, question)
+            return _above(base, points, question, users)
         at = crossing_point(x, falling, slo.share)
         if at is None:  # both ends were just ruled out
             return replace(base, reason="the attainment does not cross the SLO")
-        return _answered(base, points, falling, slo, at, question)
+        return _answered(base, points, falling, slo, at, question, users)
 
 
 def _points(levels: Sequence[LevelData], slo: Slo) -> tuple[list[_Point], list[str]]:
@@ -150,9 +153,15 @@ def _batches(visit: LevelData, slo: Slo) -> list[tuple[int, int]] | None:
 
 
 def _answered(
-    base: Estimate, points: Sequence[_Point], falling: Sequence[float], slo: Slo, at: float, question: Question
+    base: Estimate,
+    points: Sequence[_Point],
+    falling: Sequence[float],
+    slo: Slo,
+    at: float,
+    question: Question,
+    users: UsersInFlight,
 ) -> Estimate:
-    raw = scaled(question.users, at, base.tested_gpus)
+    raw = scaled(users.most(at), at, base.tested_gpus)
     per = question.gpus_per_replica
     first_missing = next(k for k, value in enumerate(falling) if value < slo.share)
     left, right = points[first_missing - 1].concurrency, points[first_missing].concurrency
@@ -172,7 +181,7 @@ def _answered(
         base,
         gpus=whole_gpus(raw, per),
         gpus_raw=raw,
-        gpus_low=None if missing is None else whole_gpus(scaled(question.users, missing, base.tested_gpus), per),
+        gpus_low=None if missing is None else whole_gpus(scaled(users.mean(missing), missing, base.tested_gpus), per),
         gpus_high=whole_gpus(scaled(question.users, max(keeping), base.tested_gpus), per) if keeping else None,
         capacity_concurrency=at,
         warnings=tuple(warnings),
@@ -181,10 +190,10 @@ def _answered(
     )
 
 
-def _below(base: Estimate, points: Sequence[_Point], question: Question) -> Estimate:
+def _below(base: Estimate, points: Sequence[_Point], question: Question, users: UsersInFlight) -> Estimate:
     """The smallest level misses the SLO already: more GPUs than its scaling says."""
     lowest = points[0].concurrency
-    bound = whole_gpus(scaled(question.users, lowest, base.tested_gpus), question.gpus_per_replica)
+    bound = whole_gpus(scaled(users.mean(lowest), lowest, base.tested_gpus), question.gpus_per_replica)
     if lowest == 1:
         reason = "a single request in flight already misses the SLO; by this model no number of GPUs meets it"
         return replace(base, reason=reason)
@@ -196,10 +205,10 @@ def _below(base: Estimate, points: Sequence[_Point], question: Question) -> Esti
     return replace(base, reason=reason, gpus_low=bound, outside_tested_range=True, next_levels=follow)
 
 
-def _above(base: Estimate, points: Sequence[_Point], question: Question) -> Estimate:
+def _above(base: Estimate, points: Sequence[_Point], question: Question, users: UsersInFlight) -> Estimate:
     """The largest level keeps the SLO still: no more GPUs than its scaling says."""
     highest = points[-1].concurrency
-    bound = whole_gpus(scaled(question.users, highest, base.tested_gpus), question.gpus_per_replica)
+    bound = whole_gpus(scaled(users.most(highest), highest, base.tested_gpus), question.gpus_per_replica)
     reason = (
         f"beyond what was measured: concurrency {highest}, the largest level, meets the SLO; "
         f"at most {gpus_text(bound)} {'is' if bound == 1 else 'are'} needed"

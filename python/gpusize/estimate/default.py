@@ -15,10 +15,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gpusize.analysis.delivery.intended import think_s
+from gpusize.analysis.throughput import answered_rate
 from gpusize.estimate.level_quality import UNBELIEVED, LevelFindings, advice, left_text, load_text, together
 from gpusize.estimate.question import Estimate, Question
 from gpusize.estimate.select_levels import cannot, every_count
 from gpusize.estimate.unmissed import unmissed
+from gpusize.estimate.users_in_flight import UsersInFlight
 
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
@@ -33,7 +35,9 @@ UNKNOWN_ROUTER: Final = (
     "the router is as in the test: behind one that picks replicas {router} it takes more than this, and this method "
     "cannot say how many"
 )
-NO_PAUSE: Final = "users pause as the test's did: where they pause longer, fewer GPUs are enough"
+NO_PAUSE: Final = (
+    "users pause as the test's did: where they pause longer, fewer GPUs are enough, unless equal pauses fall into step"
+)
 ARRIVALS: Final = "requests come as in the test: in another loop, or less evenly, it may take more"
 
 
@@ -157,7 +161,8 @@ def unlike(usable: Sequence[LevelData], question: Question) -> list[str]:
     texts = []
     if question.router != "least_loaded":
         texts.append(UNKNOWN_ROUTER.format(router="at random" if question.router == "random" else "in turn"))
-    if question.rate is None and question.think_s > max((_pause(lv) for lv in usable), default=0.0):
+    longer = question.rate is None and question.think_s > max((_pause(lv) for lv in usable), default=0.0)
+    if longer and not UsersInFlight.of(usable, question).rates:
         texts.append(NO_PAUSE)
     if question.rate is not None and question.slos:
         texts.append(ARRIVALS)
@@ -218,7 +223,7 @@ def _beside(usable: Sequence[LevelData], question: Question) -> tuple[int, ...]:
 
 def _rates(level: LevelData, question: Question) -> tuple[float, float]:
     """Two rates beside the only one: below it where it was not kept up with or misses an SLO, else above."""
-    from gpusize.estimate.slo_limit import answered_rate, slo_limit
+    from gpusize.estimate.slo_limit import slo_limit
 
     rate = level.rate or 0.0
     if all(slo_limit([level], slo).kind != "below" for slo in (*question.slos, None)):

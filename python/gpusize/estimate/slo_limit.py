@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
+from gpusize.analysis.throughput import answered_rate, throughput
 from gpusize.estimate.crossing import effective_n
 from gpusize.estimate.isotonic import Z_95, crossing_point, decreasing, wilson
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
     from gpusize.analysis.slo import Slo
 
-__all__ = ["KEPT_UP", "SloLimit", "answered_rate", "load_of", "slo_limit"]
+__all__ = ["KEPT_UP", "SloLimit", "load_of", "slo_limit"]
 
 KEPT_UP: Final = 0.95
 """Share of a rate that must be answered for a target to have kept up with it; as the check for saturation has it."""
@@ -56,16 +57,6 @@ class _Kept:
 def load_of(level: LevelData) -> float | None:
     """A level's load: requests in flight, or requests per second."""
     return level.concurrency if level.concurrency is not None else level.rate
-
-
-def answered_rate(level: LevelData) -> float | None:
-    """Requests per second that were answered, as measured or as another tool says; None where nobody knows."""
-    if level.imported:
-        found = level.meta.get("achieved_rate")
-        return None if found is None else float(found)
-    from gpusize.analysis.throughput import throughput
-
-    return throughput(level).achieved
 
 
 def slo_limit(levels: Sequence[LevelData], slo: Slo | None) -> SloLimit:
@@ -112,8 +103,6 @@ def _behind(level: LevelData, load: float) -> _Kept | None:
     if level.imported:
         answered = answered_rate(level)
     else:
-        from gpusize.analysis.throughput import throughput
-
         offered, answered = throughput(level)[:2]
     if not offered or answered is None or answered >= KEPT_UP * offered:
         return None

@@ -1,0 +1,98 @@
+"""Users who pause are not all in flight: held against simulated clusters, whose users pause by themselves."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from gpusize.analysis.slo import Slo
+from gpusize.analysis.throughput import answered_rate
+from gpusize.engine.session import core
+from gpusize.estimate.methods import Question, estimate
+from gpusize.estimate.question import IN_FLIGHT
+from gpusize.estimate.users_in_flight import PAUSING, UsersInFlight
+from tests.estimate.virtual import CLUSTER, level
+
+BOUND_S = 7.0
+SLO = Slo.parse(f"p95 runtime <= {BOUND_S} s")
+THINK_S = 8.0
+LOADS = (1, 8, 10, 12, 14, 20)
+
+
+@pytest.fixture(scope="module")
+def levels():
+    return [level(users, requests=400 + 200 * users) for users in LOADS]
+
+
+def question(users, **more):
+    return Question(users, [SLO], **{"think": "exponential", "think_s": THINK_S, **more})
+
+
+def simulated(users, gpus, seed=1):
+    """In flight in the mean, and the share within the bound."""
+    load = {
+        "arrivals": {"closed": {"users": users, "think": "exponential", "think_s": THINK_S}},
+        "requests": 12_000,
+        "warmup_requests": 4 * users,
+        "prompt_tokens": {"uniform": {"min_tokens": 50, "max_tokens": 400}},
+    }
+    judge = {"bounds": [{"metric": "runtime", "bound_s": BOUND_S}]}
+    config = {**CLUSTER, "gpus": gpus, "seed": seed}
+    _, told = core().simulate(json.dumps(config), json.dumps(load), judge=json.dumps(judge), rows=False)
+    summary = json.loads(told)
+    within, over = (summary["judged"]["bounds"][0][name] for name in ("within", "over"))
+    return summary["in_flight"], within / (within + over)
+
+
+@pytest.mark.parametrize("users,gpus", [(40, 1), (150, 4), (600, 20), (900, 20)])
+def test_so_many_are_in_flight_as_the_simulated_users_are(levels, users, gpus):
+    in_flight, _ = simulated(users, gpus)
+    of = UsersInFlight.of(levels, question(users))
+    # Who stands where with so many in flight on each: the law is one of means, and rates are read between levels.
+    assert of.mean(in_flight / gpus) == pytest.approx(in_flight, rel=0.04)
+
+
+@pytest.mark.parametrize("users", [60, 250, 900])
+def test_crossing_counts_users_who_pause_as_clusters_do(levels, users):
+    [found] = estimate(levels, question(users), "crossing")
+    right = next(n for n in range(1, 200) if simulated(users, n)[1] >= SLO.share)
+    [all_in_flight] = estimate(levels, Question(users, [SLO]), "crossing")
+    assert right <= found.gpus <= max(right + 1, 1.1 * right)
+    assert found.gpus_low <= right <= found.gpus_high
+    assert all_in_flight.gpus > 2 * right
+    assert found.gpus_high == all_in_flight.gpus_high
+    assert PAUSING in found.assumptions
+    assert IN_FLIGHT not in found.assumptions
+
+
+def test_bounds_beyond_what_was_measured_count_those_in_flight(levels):
+    """A bound that all of it keeps, or misses: so many at most, or at least, by the closed form."""
+    for slo, load, kept in (("p95 runtime <= 1h", LOADS[-1], True), ("p95 runtime <= 3s", LOADS[1], False)):
+        given = levels if kept else levels[1:]
+        [found] = estimate(given, Question(900, [Slo.parse(slo)], think="exponential", think_s=THINK_S), "crossing")
+        rate = answered_rate(next(each for each in given if each.concurrency == load))
+        least = 900 / (load + rate * THINK_S)
+        assert found.gpus is None
+        if kept:
+            assert least <= found.gpus_high <= 1.1 * least + 1
+        else:
+            assert least <= found.gpus_low < least + 1
+
+
+def test_all_count_where_pauses_may_fall_into_step_or_were_measured(levels):
+    everybody = UsersInFlight(900)
+    assert UsersInFlight.of(levels, question(900, think="fixed")) == everybody
+    assert UsersInFlight.of(levels, Question(900, [SLO])) == everybody
+    paused = [replace(each, setting={**each.setting, "think": "2s"}) for each in levels]
+    assert UsersInFlight.of(paused, question(900)) == everybody
+    assert UsersInFlight.of([replace(each, state="failed") for each in levels], question(900)) == everybody
+    assert (everybody.mean(10.0), everybody.most(10.0)) == (900, 900)
+
+
+def test_never_more_than_all():
+    few = UsersInFlight(3, 1.0, ((1.0, 1.0), (10.0, 2.0)))
+    assert few.mean(1.0) == pytest.approx(1.5)
+    assert few.most(1.0) == pytest.approx(1.5 + (3 * 0.25) ** 0.5)
+    assert UsersInFlight(1, 0.001, ((1.0, 1.0),)).most(1.0) == 1
