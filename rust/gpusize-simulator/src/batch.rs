@@ -58,6 +58,8 @@ pub(super) struct Batch<P> {
     running: Vec<Running<P>>,
     /// The GPU's finished iterations when each has all its tokens, in the same order.
     last: Vec<u64>,
+    /// The least of these; [`u64::MAX`] of none.
+    least: u64,
     /// Those among them whose cost factor is not 1.
     uneven: usize,
     /// Room for those that leave.
@@ -66,7 +68,7 @@ pub(super) struct Batch<P> {
 
 impl<P> Batch<P> {
     pub(super) fn new() -> Self {
-        Self { running: Vec::new(), last: Vec::new(), uneven: 0, gone: Vec::new() }
+        Self { running: Vec::new(), last: Vec::new(), least: u64::MAX, uneven: 0, gone: Vec::new() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -88,14 +90,19 @@ impl<P> Batch<P> {
 
     /// Put one in at a place, which is at most the length.
     pub(super) fn insert(&mut self, place: usize, running: Running<P>) {
+        let last = running.last_iteration();
         self.uneven += usize::from(is_uneven(&running));
-        self.last.insert(place, running.last_iteration());
+        self.least = self.least.min(last);
+        self.last.insert(place, last);
         self.running.insert(place, running);
     }
 
     /// The last of them.
     pub(super) fn pop(&mut self) -> Option<Running<P>> {
-        self.last.pop();
+        let last = self.last.pop()?;
+        if last == self.least {
+            self.find_least();
+        }
         let running = self.running.pop()?;
         self.uneven -= usize::from(is_uneven(&running));
         Some(running)
@@ -121,8 +128,15 @@ impl<P> Batch<P> {
 
     /// Iterations until the first of those that have not has all its tokens; at least 1.
     pub(super) fn until_next_has_all(&self, iterations: u64) -> u64 {
+        if self.least > iterations && !self.is_empty() {
+            return self.least - iterations;
+        }
         let ahead = self.last.iter().filter(|&&last| last > iterations).min();
         ahead.map_or(1, |last| last - iterations)
+    }
+
+    fn find_least(&mut self) {
+        self.least = self.last.iter().copied().min().unwrap_or(u64::MAX);
     }
 }
 
@@ -130,6 +144,9 @@ impl<P: Payload> Batch<P> {
     /// Take out, in order, those that have all their tokens after so many iterations, and those that nobody waits for. With `keep_order`
     /// the others stay in order.
     pub(super) fn remove_done(&mut self, iterations: u64, keep_order: bool, each: impl FnMut(Running<P>)) {
+        if !P::CANCELS && self.least > iterations {
+            return;
+        }
         if P::CANCELS || keep_order || self.uneven > 0 {
             self.remove(|running, last| last <= iterations || running.sequence.payload.cancelled(), each);
         } else {
@@ -139,12 +156,18 @@ impl<P: Payload> Batch<P> {
 
     /// The same where nobody asks who stands where, and all cost the same: nothing is moved but the last ones.
     fn swap_done(&mut self, iterations: u64, each: impl FnMut(Running<P>)) {
-        let mut place = self.last.len();
-        while let Some(found) = self.last[..place].iter().rposition(|&last| last <= iterations) {
-            place = found;
-            self.last.swap_remove(place);
-            self.gone.push(self.running.swap_remove(place));
+        let mut least = u64::MAX;
+        // From the back: whoever is put in another's place has been looked at.
+        for place in (0..self.last.len()).rev() {
+            let last = self.last[place];
+            if last > iterations {
+                least = least.min(last);
+            } else {
+                self.last.swap_remove(place);
+                self.gone.push(self.running.swap_remove(place));
+            }
         }
+        self.least = least;
         // As they came: that is the order in which they stood before any place was given to another.
         self.gone.sort_unstable_by_key(|running| running.sequence.index);
         self.gone.drain(..).for_each(each);
@@ -174,10 +197,71 @@ impl<P: Payload> Batch<P> {
             each(running);
         }
         self.last.truncate(kept);
+        self.find_least();
     }
 }
 
 fn is_uneven<P>(running: &Running<P>) -> bool {
     // Exactly 1, as where nothing is drawn: then the sum is their number.
     running.sequence.cost_factor.to_bits() != 1.0_f64.to_bits()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpusize_base::draw::Draw;
+
+    #[derive(Debug)]
+    struct Nobody;
+
+    impl Payload for Nobody {
+        const CANCELS: bool = false;
+    }
+
+    fn running(index: u64, output_tokens: u32, first_iteration: i64) -> Running<Nobody> {
+        let sequence = Sequence {
+            index,
+            arrived_ns: 0,
+            prompt_tokens: 1,
+            cached_tokens: 0,
+            output_tokens,
+            cost_factor: 1.0,
+            payload: Nobody,
+        };
+        Running { first_iteration, ..Running::waiting(sequence, 0) }
+    }
+
+    #[test]
+    fn who_is_done_leaves_and_the_next_is_known_whatever_comes_and_goes() {
+        let lots = Draw::new(1, 2, 3);
+        for keep_order in [false, true] {
+            let (mut batch, mut model, mut now) = (Batch::new(), Vec::<(u64, u64)>::new(), 0_u64);
+            for step in 0..5000 {
+                let lot = lots.u64(step);
+                match lot % 8 {
+                    0..=3 => {
+                        let one = running(step, 1 + (lot >> 8) as u32 % 40, now as i64);
+                        model.push((step, one.last_iteration()));
+                        batch.insert(batch.len(), one);
+                    }
+                    4 => {
+                        let youngest = batch.pop().map(|one| one.sequence.index);
+                        let gone = youngest.map(|index| model.iter().position(|each| each.0 == index).unwrap());
+                        assert_eq!(gone.is_none(), model.is_empty());
+                        gone.map(|place| model.remove(place));
+                    }
+                    _ => {
+                        now += batch.until_next_has_all(now) * (lot >> 32 & 1) + (lot >> 33 & 1);
+                        let mut left = Vec::new();
+                        batch.remove_done(now, keep_order, |one| left.push(one.sequence.index));
+                        let done: Vec<u64> = model.extract_if(.., |each| each.1 <= now).map(|each| each.0).collect();
+                        assert_eq!(left, done, "step {step}");
+                    }
+                }
+                let next =
+                    model.iter().map(|each| each.1).filter(|&last| last > now).min().map_or(1, |last| last - now);
+                assert_eq!((batch.len(), batch.until_next_has_all(now)), (model.len(), next), "step {step}");
+            }
+        }
+    }
 }

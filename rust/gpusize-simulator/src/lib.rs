@@ -114,10 +114,36 @@ impl SimError {
 
 /// Seconds to whole nanoseconds, rounded; the callers have validated that the value is finite and in range.
 fn ns(seconds: f64) -> i64 {
-    (seconds * NS_PER_S).round() as i64
+    rounded(seconds * NS_PER_S)
+}
+
+/// The same as `value.round() as i64`, without a call into the library of the machine: every iteration asks for it.
+fn rounded(value: f64) -> i64 {
+    let whole = value as i64;
+    // Exact: both are whole or close to each other, and beyond 2^53 there is nothing behind the point.
+    let rest = value - whole as f64;
+    whole.saturating_add(i64::from(rest >= 0.5)).saturating_sub(i64::from(rest <= -0.5))
 }
 
 /// Nanoseconds to seconds.
 fn seconds(ns: i64) -> f64 {
     ns as f64 / NS_PER_S
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpusize_base::draw::Draw;
+
+    #[test]
+    fn rounding_is_that_of_the_library() {
+        let lots = Draw::new(1, 0, 0);
+        let around = |whole: f64| [whole - 0.5, whole - 0.499_999_9, whole, whole + 0.499_999_9, whole + 0.5];
+        let edges =
+            [0.0, 0.499_999_999_999_999_94, 4_503_599_627_370_497.5, 9e15, 1e18, 9.3e18, f64::INFINITY, f64::NAN];
+        let drawn = (0..10_000).flat_map(|seq| around((lots.unit(seq) * 1e12).floor()));
+        for value in edges.into_iter().chain(drawn).flat_map(|value| [value, -value]) {
+            assert_eq!(rounded(value), value.round() as i64, "{value}");
+        }
+    }
 }

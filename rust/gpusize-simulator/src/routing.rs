@@ -34,7 +34,9 @@ impl Tournament {
         self.nodes[node].0 = key;
         while node > 1 {
             node /= 2;
-            let winner = self.nodes[2 * node].min(self.nodes[2 * node + 1]);
+            let (left, right) = (self.nodes[2 * node], self.nodes[2 * node + 1]);
+            // Of equal keys the first place wins, and those on the left come first.
+            let winner = if right.0 < left.0 { right } else { left };
             if self.nodes[node] == winner {
                 return;
             }

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use super::ledger::Request;
 use super::result::NEVER;
 use super::summary::Totals;
-use super::{NS_PER_S, Outcome, Quantiles, Summary, seconds};
+use super::{NS_PER_S, Outcome, Quantiles, Summary, rounded, seconds};
 
 /// Significant digits of the histograms.
 const DIGITS: u8 = 3;
@@ -31,7 +31,7 @@ impl Default for Spread {
 
 impl Spread {
     fn add(&mut self, value_s: f64) {
-        self.bins.saturating_record((value_s * NS_PER_S).round() as u64);
+        self.bins.saturating_record(u64::try_from(rounded(value_s * NS_PER_S)).unwrap_or(0));
         self.sum_s += value_s;
         self.max_s = self.max_s.max(value_s);
     }

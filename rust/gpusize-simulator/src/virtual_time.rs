@@ -146,6 +146,9 @@ impl<T> Around<T> {
 
     /// Whose turn it is next, and when; at the same moment in this order.
     pub(super) fn next(&self, clients_ns: Option<i64>) -> Option<(i64, Turn)> {
+        if self.autoscaler.is_none() && self.front.is_empty() {
+            return clients_ns.map(|at_ns| (at_ns, Turn::Clients));
+        }
         let autoscaler_ns = self.autoscaler.as_ref().map(Autoscaler::next_ns);
         [(autoscaler_ns, Turn::Autoscaler), (self.front.next_ns(), Turn::Expired), (clients_ns, Turn::Clients)]
             .into_iter()
