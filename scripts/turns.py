@@ -25,7 +25,7 @@ lost_worker = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--turn", choices=TURNS, help="Only the tests marked so, or (together) with neither mark")
+    parser.addoption("--turn", choices=TURNS, help="Only the tests marked so, or (together) with none of these marks")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -15,6 +15,7 @@ wait for prompts. Each part is fitted to its own times:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -135,7 +136,7 @@ def fit_apart(prompts: Sequence[Prompts]) -> Apart | None:
         for servers in SERVERS:
             tried = Apart(servers, costs[0], costs[1], budget)
             # More than enough of them change nothing.
-            last, off = off, sum(_off(each, tried) for each in busy)
+            last, off = off, _all_off(busy, tried, off)
             if best is None or off < best[0]:
                 best = off, tried
             if off >= last:
@@ -155,10 +156,10 @@ def _under_load(busy: Sequence[Prompts], servers: Apart) -> Apart:
         base_s, per_token_s = factor * servers.base_s, factor * servers.per_prompt_token_s
         return replace(servers, base_s=base_s, per_prompt_token_s=per_token_s)
 
-    best = (sum(_off(each, servers) for each in busy), 0.0)
+    best = (_all_off(busy, servers), 0.0)
     for step in STEPS:
         around = (best[1] - step, best[1] + step)
-        best = min(best, *((sum(_off(each, times(at)) for each in busy), at) for at in around))
+        best = min(best, *((_all_off(busy, times(at), best[0]), at) for at in around))
     return times(best[1])
 
 
@@ -248,6 +249,16 @@ def _costs(tokens: NDArray[np.float64], waits: NDArray[np.float64], budget: int 
     usual = inside(waits - rows @ costs)
     base_s, per_token_s = non_negative(rows[usual], waits[usual])
     return float(base_s), float(per_token_s)
+
+
+def _all_off(busy: Sequence[Prompts], servers: Apart, most: float = math.inf) -> float:
+    """The sum of what each is off; of some alone where these are off by more than ``most``."""
+    off = 0.0
+    for each in busy:
+        off += _off(each, servers)
+        if off > most:
+            break
+    return off
 
 
 def _off(prompts: Prompts, servers: Apart) -> float:
