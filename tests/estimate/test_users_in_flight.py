@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
 
 from gpusize.analysis.slo import Slo
-from gpusize.analysis.throughput import answered_rate
+from gpusize.analysis.throughput import rates_of
 from gpusize.engine.session import core
+from gpusize.estimate.default import NO_PAUSE
 from gpusize.estimate.methods import Question, estimate
 from gpusize.estimate.question import IN_FLIGHT
 from gpusize.estimate.users_in_flight import PAUSING, UsersInFlight
@@ -67,18 +69,26 @@ def test_crossing_counts_users_who_pause_as_clusters_do(levels, users):
     assert IN_FLIGHT not in found.assumptions
 
 
-def test_bounds_beyond_what_was_measured_count_those_in_flight(levels):
-    """A bound that all of it keeps, or misses: so many at most, or at least, by the closed form."""
-    for slo, load, kept in (("p95 runtime <= 1h", LOADS[-1], True), ("p95 runtime <= 3s", LOADS[1], False)):
-        given = levels if kept else levels[1:]
-        [found] = estimate(given, Question(900, [Slo.parse(slo)], think="exponential", think_s=THINK_S), "crossing")
-        rate = answered_rate(next(each for each in given if each.concurrency == load))
-        least = 900 / (load + rate * THINK_S)
-        assert found.gpus is None
-        if kept:
-            assert least <= found.gpus_high <= 1.1 * least + 1
-        else:
-            assert least <= found.gpus_low < least + 1
+def test_bounds_beyond_what_was_measured_are_sure(levels):
+    """At most as many as all users in flight take; at least as many as the closed form says where all of it misses."""
+    asked = question(900)
+    [above] = estimate(levels, replace(asked, slos=[Slo.parse("p95 runtime <= 1h")]), "crossing")
+    assert (above.gpus, above.gpus_high) == (None, -(-900 // LOADS[-1]))
+    [below] = estimate(levels[1:], replace(asked, slos=[Slo.parse("p95 runtime <= 3s")]), "crossing")
+    rate = rates_of(levels[1]).achieved
+    assert below.gpus is None
+    assert below.gpus_low == math.ceil(900 / (LOADS[1] + rate * THINK_S))
+
+
+def test_the_default_says_which_pauses_its_stand_in_knows(levels):
+    both = [replace(each, source={"targets": [{"api": "openai-chat"}]}) for each in levels]
+    asked = replace(question(900), slos=[Slo.parse(f"p95 llm_latency <= {BOUND_S} s")])
+    [known] = estimate(both, asked)
+    [unknown] = estimate(both, replace(asked, think="fixed"))
+    assert known.method == unknown.method == "crossing"
+    assert (PAUSING in known.assumptions, NO_PAUSE in known.assumptions) == (True, False)
+    assert (PAUSING in unknown.assumptions, NO_PAUSE in unknown.assumptions) == (False, True)
+    assert known.gpus < unknown.gpus / 2
 
 
 def test_all_count_where_pauses_may_fall_into_step_or_were_measured(levels):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from gpusize.analysis.level import LevelData
 
-__all__ = ["Throughput", "achieved_by", "answered_rate", "rates_of", "responses", "throughput"]
+__all__ = ["Throughput", "achieved_by", "rates_of", "responses", "throughput"]
 
 
 class Throughput(NamedTuple):
@@ -75,14 +75,6 @@ def throughput(level: LevelData) -> Throughput:
         *(offered, sum(answered) / length_s),
         *(sum(tokens) / length_s if tokens else None for tokens in (tokens_out, tokens_in)),
     )
-
-
-def answered_rate(level: LevelData) -> float | None:
-    """Requests per second that were answered, as measured or as another tool says; None where nobody knows."""
-    if level.imported:
-        found = level.meta.get("achieved_rate")
-        return None if found is None else float(found)
-    return throughput(level).achieved
 
 
 def rates_of(level: LevelData) -> Throughput:

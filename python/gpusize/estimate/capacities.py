@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpusize.analysis.throughput import answered_rate
+from gpusize.analysis.throughput import rates_of
 from gpusize.estimate.isotonic import decreasing
 from gpusize.estimate.question import gpus_text
 from gpusize.estimate.slo_limit import SloLimit, load_of, slo_limit
@@ -208,7 +208,7 @@ def _without_rate(at: SloLimit) -> _Unknown:
 def _curve(closed: Sequence[LevelData]) -> _Curve | None:
     rates: dict[float, tuple[float, LevelData]] = {}
     for level in sorted(closed, key=lambda lv: lv.concurrency or 0):
-        rate, load = answered_rate(level), load_of(level)
+        rate, load = rates_of(level).achieved, load_of(level)
         if level.state == "done" and rate is not None and rate > 0 and load is not None:
             rates.setdefault(load, (rate, level))
     if not rates:
@@ -261,7 +261,7 @@ def _levelled_off(closed: Sequence[LevelData]) -> bool:
 
     done = sorted((lv for lv in closed if lv.state == "done"), key=lambda lv: lv.concurrency or 0)
     users = [float(lv.concurrency or 0) for lv in done]
-    rates = [math.nan if (rate := answered_rate(lv)) is None else rate for lv in done]
+    rates = [math.nan if (rate := rates_of(lv).achieved) is None else rate for lv in done]
     # By Little's law the mean runtime is users over rate: no percentile is needed.
     times = [u / r if r and r > 0 else math.nan for u, r in zip(users, rates, strict=True)]
     return len(done) > 1 and any(plateau(users, rates, times))

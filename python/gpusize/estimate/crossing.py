@@ -72,7 +72,7 @@ class Crossing:
         if falling[0] < slo.share:
             return _below(base, points, question, users)
         if falling[-1] >= slo.share:
-            return _above(base, points, question, users)
+            return _above(base, points, question)
         at = crossing_point(x, falling, slo.share)
         if at is None:  # both ends were just ruled out
             return replace(base, reason="the attainment does not cross the SLO")
@@ -205,10 +205,10 @@ def _below(base: Estimate, points: Sequence[_Point], question: Question, users: 
     return replace(base, reason=reason, gpus_low=bound, outside_tested_range=True, next_levels=follow)
 
 
-def _above(base: Estimate, points: Sequence[_Point], question: Question, users: UsersInFlight) -> Estimate:
+def _above(base: Estimate, points: Sequence[_Point], question: Question) -> Estimate:
     """The largest level keeps the SLO still: no more GPUs than its scaling says."""
     highest = points[-1].concurrency
-    bound = whole_gpus(scaled(users.most(highest), highest, base.tested_gpus), question.gpus_per_replica)
+    bound = whole_gpus(scaled(question.users, highest, base.tested_gpus), question.gpus_per_replica)
     reason = (
         f"beyond what was measured: concurrency {highest}, the largest level, meets the SLO; "
         f"at most {gpus_text(bound)} {'is' if bound == 1 else 'are'} needed"

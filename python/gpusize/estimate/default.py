@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gpusize.analysis.delivery.intended import think_s
-from gpusize.analysis.throughput import answered_rate
+from gpusize.analysis.throughput import rates_of
 from gpusize.estimate.level_quality import UNBELIEVED, LevelFindings, advice, left_text, load_text, together
 from gpusize.estimate.question import Estimate, Question
 from gpusize.estimate.select_levels import cannot, every_count
@@ -228,7 +228,7 @@ def _rates(level: LevelData, question: Question) -> tuple[float, float]:
     rate = level.rate or 0.0
     if all(slo_limit([level], slo).kind != "below" for slo in (*question.slos, None)):
         return 2 * rate, 4 * rate
-    top = min(rate / 2, answered_rate(level) or rate)
+    top = min(rate / 2, rates_of(level).achieved or rate)
     return top / 2, top
 
 

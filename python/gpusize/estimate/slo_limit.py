@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from gpusize.analysis.throughput import answered_rate, throughput
+from gpusize.analysis.throughput import rates_of, throughput
 from gpusize.estimate.crossing import effective_n
 from gpusize.estimate.isotonic import Z_95, crossing_point, decreasing, wilson
 
@@ -101,7 +101,7 @@ def _behind(level: LevelData, load: float) -> _Kept | None:
         return None
     offered: float | None = load
     if level.imported:
-        answered = answered_rate(level)
+        answered = rates_of(level).achieved
     else:
         offered, answered = throughput(level)[:2]
     if not offered or answered is None or answered >= KEPT_UP * offered:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpusize.analysis.delivery.intended import think_s
-from gpusize.analysis.throughput import answered_rate
+from gpusize.analysis.throughput import rates_of
 
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
@@ -45,12 +45,11 @@ class UsersInFlight:
     @classmethod
     def of(cls, levels: Sequence[LevelData], question: Question) -> UsersInFlight:
         """All users, unless their pauses are random, the levels had none, and the levels' rates are known."""
-        measured = {lv.concurrency: answered_rate(lv) for lv in levels if lv.concurrency and lv.state == "done"}
-        rates = sorted((float(c), rate) for c, rate in measured.items() if rate)
-        paused = any((think_s(lv.setting) or (1.0, 0.0))[0] > 0 for lv in levels)
-        if question.think != "exponential" or paused or not rates:
+        if question.think != "exponential" or any((think_s(lv.setting) or (1.0, 0.0))[0] > 0 for lv in levels):
             return cls(question.users)
-        return cls(question.users, question.think_s, tuple(rates))
+        measured = {lv.concurrency: rates_of(lv).achieved for lv in levels if lv.concurrency and lv.state == "done"}
+        rates = tuple(sorted((float(c), rate) for c, rate in measured.items() if rate))
+        return cls(question.users, question.think_s, rates) if rates else cls(question.users)
 
     def mean(self, capacity: float) -> float:
         """In flight in the mean where the tested GPUs have ``capacity`` of them."""
