@@ -136,7 +136,7 @@ class Sizing:
             narrow = replace(service, max_batch=max(1, round(self._limit.most_seen)))
             there = self._once(narrow, corrections, whole)
             seen = math.inf if there is None else there[0]
-        less, more = self._sides(counter, whole, raw, error)
+        less, more = counter.sides(raw, min(MOST_REACH, ERRORS * error))
         at_work, per_s = self._edge(raw, counter, whole)
         shown = self._production.busiest() >= SHOWN * at_work
         if not (shown and deciding.by == "buckets"):
@@ -213,18 +213,6 @@ class Sizing:
         if self._asked.users is None:
             return found.in_flight / whole, load / whole
         return found.in_flight / whole, load / whole / max(1e-9, found.runtime_s + self._asked.think_s)
-
-    def _sides(self, counter: Counter, whole: int, raw: float, error: float) -> tuple[float, float]:
-        """Halves of the interval of the count's logarithm, by the bounds' error: below and above."""
-        reach = min(MOST_REACH, ERRORS * error)
-        sides = []
-        for sign in (1, -1):
-            count = counter.fewest(math.exp(sign * reach), whole)
-            there = None if count is None else counter.raw(count, math.exp(sign * reach))
-            sides.append(math.inf if there is None else max(0.0, -sign * math.log(there / raw)))
-        if all(math.isfinite(each) for each in sides):
-            sides = [math.sqrt(0.5 * (sides[0] ** 2 + sides[1] ** 2))] * 2
-        return sides[0], sides[1]
 
     def _by_costs(self, edge_per_s: float, whole: int) -> float:
         """What the costs' errors make of the count's logarithm, at ``ERRORS`` of them.

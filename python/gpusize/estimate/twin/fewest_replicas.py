@@ -12,7 +12,7 @@ from gpusize.estimate.twin.load import ClusterLoad
 from gpusize.estimate.twin.simulate import Judged, Replica, horizon
 from gpusize.estimate.twin.visit_data import tightest
 
-__all__ = ["Count", "Counter"]
+__all__ = ["ROUGHLY", "Counter", "mean_field"]
 
 MOST_REPLICAS: Final = 100_000
 STEPS: Final = 12
@@ -24,21 +24,14 @@ MOST_LIGHTER: Final = 64.0
 """What replicas carry beyond so many times the load is not looked for."""
 CLOSE: Final = 0.002
 """The capacity is searched to this share."""
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """An answer.
-
-    Attributes:
-        replicas: the fewest that keep all objectives; None when no number does.
-        raw: replicas times load over the load that they carry.
-        binding: number of the objective that decides.
-    """
-
-    replicas: int | None
-    raw: float | None
-    binding: int
+ROUGHLY: Final = 0.005
+"""Ends of intervals are searched to this share: what they rest on is known less well."""
+STRAIGHT: Final = 0.05
+"""An attainment this near its target goes with the replicas in a straight line."""
+FURTHEST: Final = 64
+"""More than so many times the guess are not tried."""
+AWAY, NEAR = 16, 64
+"""The first step of a search is such a part of the guess, and of one that comes from an answer nearby."""
 
 
 @dataclass(eq=False)
@@ -86,32 +79,36 @@ class Counter:
         """
         if self.overrun(load, replicas):
             return -1.0
-        return min(
-            found - target for found, target in zip(self.run(load, replicas, stretch).shares, self.targets, strict=True)
-        )
+        shares = self.run(load, replicas, stretch).shares
+        return min(found - target for found, target in zip(shares, self.targets, strict=True))
 
     def overrun(self, load: float, replicas: int) -> bool:
         """Whether more comes than so many replicas can ever serve."""
         most = self.replica.most_per_s
         return self.asked.users is None and load * self.loss.slowness(replicas) > OVERRUN * replicas * most
 
-    def fewest(self, stretch: float, guess: int, lighter: float = 0.0) -> int | None:
-        """The fewest replicas; a bracket from the guess by doubling, then bisection. None when no number is enough.
+    def fewest(
+        self, stretch: float, guess: float, lighter: float = 0.0, *, near: bool = False, close: float = 0.0
+    ) -> int | None:
+        """The fewest replicas; a bracket from the guess by doubling, then within it. None when no number is enough.
 
         Args:
             stretch: on all bounds.
             guess: where to begin.
             lighter: the load is taken for smaller by a factor, this is its logarithm.
+            near: whether the guess comes from an answer nearby, and is off by little.
+            close: by which share of them there may be too many.
         """
         load = self.asked.load * math.exp(-lighter)
 
         def enough(replicas: int) -> bool:
             return self.margin(load, replicas, stretch) >= 0
 
-        most = self.loss.most
-        high = max(1, guess) if most is None else min(max(1, guess), most)
+        begin = max(1, math.ceil(min(guess, MOST_REPLICAS)))
+        most = min(MOST_REPLICAS, FURTHEST * max(begin, 16), self.loss.most or MOST_REPLICAS)
+        high = min(begin, most)
         low = 0
-        step = max(1, high // 16)
+        step = max(1, high // (NEAR if near else AWAY))
         if enough(high):
             while high - step > 0 and enough(high - step):
                 high -= step
@@ -121,27 +118,44 @@ class Counter:
             while not enough(high):
                 if high == most:
                     return None
-                low = high
-                high = high + step if most is None else min(high + step, most)
+                low, high = high, min(high + step, most)
                 step *= 2
-                if high > MOST_REPLICAS or high > 64 * max(guess, 16):
-                    return None
-        while high - low > 1:
-            middle = (low + high) // 2
+        straight = True
+        while (width := high - low) > max(1, close * high):
+            middle = self._on_line(load, low, high, stretch) if straight else (low + high) // 2
             low, high = (low, middle) if enough(middle) else (middle, high)
+            # Where the margin is bent the line comes near from one side only.
+            straight = not straight or high - low <= width / 2
         return high
 
-    def raw(self, replicas: int, stretch: float, lighter: float = 0.0) -> float:
-        """Replicas times the load over the load that they carry, which lies between the load and that of one more."""
+    def _on_line(self, load: float, low: int, high: int, stretch: float) -> int:
+        """Between replicas that are too few and enough: where the line meets the target, else half way."""
+        if low > 0:
+            below, above = self.margin(load, low, stretch), self.margin(load, high, stretch)
+            if max(-below, above) <= STRAIGHT:
+                return min(high - 1, max(low + 1, math.ceil(low + (high - low) * below / (below - above))))
+        return (low + high) // 2
+
+    def raw(self, replicas: int, stretch: float, lighter: float = 0.0, *, close: float = CLOSE) -> float:
+        """Replicas times the load over the load that they carry, which lies between the load and that of one more.
+
+        Args:
+            replicas: that are enough.
+            stretch: on all bounds.
+            lighter: the load is taken for smaller by a factor, this is its logarithm.
+            close: the load that they carry is searched to this share.
+        """
         load = self.asked.load * math.exp(-lighter)
-        low, high = load, load * (replicas + 1) / replicas if replicas > 1 else 2 * load
+        more = 1.0
+        low, high = load, load * (1 + more / replicas)
         at_low = self.margin(low, replicas, stretch)
         at_high = self.margin(high, replicas, stretch)
         while at_high >= 0 and high < MOST_LIGHTER * load:
-            low, at_low, high = high, at_high, high * 1.5
+            more *= 2
+            low, at_low, high = high, at_high, load * (1 + more / replicas)
             at_high = self.margin(high, replicas, stretch)
         for _ in range(STEPS):
-            if high - low <= CLOSE * low or (self.asked.users is not None and high - low <= 1):
+            if high - low <= close * low or (self.asked.users is not None and high - low <= 1):
                 break
             # The margin is steep and bent: between bisection and the chord.
             chord = at_low / (at_low - at_high) if at_low > at_high else 0.5
@@ -155,6 +169,28 @@ class Counter:
                 high, at_high = middle, found
         carried = low + (high - low) * (at_low / (at_low - at_high) if at_low > at_high else 0.0)
         return replicas * load / carried
+
+    def sides(self, raw: float, reach: float) -> list[float]:
+        """Halves of the interval of the count's logarithm, below and above, where the bounds may be off by ``reach``.
+
+        A half is infinite where no number of replicas is enough.
+
+        Args:
+            raw: the count, not rounded.
+            reach: logarithm of a factor on the bounds.
+        """
+        found: list[float] = []
+        for sign in (1, -1):
+            stretch = math.exp(sign * reach)
+            # What a longer bound saves, a shorter one costs.
+            guess = raw * math.exp(found[0] if found and math.isfinite(found[0]) else -sign * reach)
+            count = self.fewest(stretch, guess, near=True, close=ROUGHLY)
+            there = None if count is None else self.raw(count, stretch, close=ROUGHLY)
+            found.append(math.inf if there is None else max(0.0, -sign * math.log(there / raw)))
+        if all(math.isfinite(each) for each in found):
+            # Near saturation one side may be seen as nothing; both are estimates of one error.
+            found = [math.sqrt(0.5 * (found[0] ** 2 + found[1] ** 2))] * 2
+        return found
 
     def binding(self, replicas: int, stretch: float) -> int:
         """The objective that is nearest to being missed."""

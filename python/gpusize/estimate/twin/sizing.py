@@ -15,7 +15,7 @@ from gpusize.estimate.twin.calibration import Candidate
 from gpusize.estimate.twin.candidates import batching, flow
 from gpusize.estimate.twin.conformal import bound_error, wider
 from gpusize.estimate.twin.contention import Contention, contention
-from gpusize.estimate.twin.fewest_replicas import Counter, mean_field
+from gpusize.estimate.twin.fewest_replicas import ROUGHLY, Counter, mean_field
 from gpusize.estimate.twin.load import ClusterLoad
 from gpusize.estimate.twin.model_choice import choose
 from gpusize.estimate.twin.performance import Performance, performance
@@ -84,7 +84,7 @@ class Model:
         Halves are infinite where a side is open.
         """
         wide = self.error(replicas)
-        _, less, more = _halves(self.fit, counter, replicas, counter.raw(replicas, 1.0), wide)
+        _, less, more = _halves(self.fit, counter, counter.raw(replicas, 1.0), wide)
         return lean(more, self.risk), less, more
 
 
@@ -260,34 +260,29 @@ def _interval(
         gap: how far below the capacity and above it the next levels are, in log c.
     """
     raw = counter.raw(first, 1.0)
-    sides, less, more = _halves(chosen, counter, first, raw, wide)
+    sides, less, more = _halves(chosen, counter, raw, wide)
     unseen = HALF * sum(gap) / math.sqrt(12)
     less, more = (min(math.hypot(a, unseen), a + b) for a, b in ((less, gap[1]), (more, gap[0])))
     bias = lean(more, risk)
-    best = counter.fewest(1.0, first, -bias)
+    # So many times the load take about so many times the replicas.
+    best = counter.fewest(1.0, raw * math.exp(bias), -bias, near=True)
     if best is None:
         return None
-    low = (counter.fewest(1.0, best, less) or best) if math.isfinite(less) else 1
-    high = counter.fewest(1.0, best, -more) if math.isfinite(more) else None
+    low, high = 1, None
+    if math.isfinite(less):
+        low = min(best, counter.fewest(1.0, raw * math.exp(-less), less, near=True, close=ROUGHLY) or best)
+    if math.isfinite(more):
+        most = counter.fewest(1.0, raw * math.exp(more), -more, near=True, close=ROUGHLY)
+        high = None if most is None else max(best, most)
     raw_high = None if high is None else raw * math.exp(more)
     binding = counter.binding(best, 1.0)
     halves = [each if math.isfinite(each) else None for each in sides]
     return Sized(best, raw, low, high, raw * math.exp(-less), raw_high, None, binding, details={"halves": halves})
 
 
-def _halves(
-    chosen: Candidate, counter: Counter, first: int, raw: float, wide: float
-) -> tuple[list[float], float, float]:
+def _halves(chosen: Candidate, counter: Counter, raw: float, wide: float) -> tuple[list[float], float, float]:
     """Halves of the interval of the logarithm of the count, by the bounds' errors; and with what the suite shows."""
-    reach = t_quantile(chosen.freedom) * wide
-    sides = []
-    for sign in (1, -1):
-        count = counter.fewest(math.exp(sign * reach), first)
-        there = None if count is None else counter.raw(count, math.exp(sign * reach))
-        sides.append(math.inf if there is None else max(0.0, -sign * math.log(there / raw)))
-    if all(math.isfinite(each) for each in sides):
-        # Near saturation one side may be seen as nothing; both are estimates of one error.
-        sides = [math.sqrt(0.5 * (sides[0] ** 2 + sides[1] ** 2))] * 2
+    sides = counter.sides(raw, t_quantile(chosen.freedom) * wide)
     less, more = (_open(wider(each, chosen.name, counter.asked.situation)) for each in sides)
     return sides, less, more
 

@@ -1,0 +1,125 @@
+"""The search for the fewest replicas, over replicas of which every attainment is known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpusize.estimate.twin.fewest_replicas import ROUGHLY, Counter
+from gpusize.estimate.twin.load import ClusterLoad
+from gpusize.estimate.twin.simulate import Judged
+
+TARGET = 0.95
+
+
+@dataclass(eq=False)
+class Lognormal:
+    """Times are lognormal about a power of the requests in flight on each replica."""
+
+    power: float = 1.0
+    spread: float = 0.3
+    certain: bool = True
+    most_per_s: float = math.inf
+
+    def share(self, load: float, replicas: int, stretch: float) -> float:
+        return NormalDist(0.0, self.spread).cdf(math.log(stretch) - self.power * math.log(load / replicas / 10))
+
+    def run(
+        self, asked: ClusterLoad, replicas: int, *, stretch: float = 1.0, seed: int = 1, requests: int | None = None
+    ) -> Judged:
+        return Judged((self.share(asked.load, replicas, stretch),), asked.load, 1.0)
+
+    def at_work_s(self, asked: ClusterLoad, replicas: int) -> float:
+        return 1.0
+
+    residence_s = trial = scaled = None
+
+
+def counter_of(replica: Any, users: float) -> Counter:
+    return Counter(replica, ClusterLoad(users=users), [TARGET])
+
+
+def by_counting(replica: Lognormal, users: float, stretch: float) -> int:
+    """One replica after the other, with nothing but the attainment."""
+    n = 1
+    while replica.share(users, n, stretch) < TARGET:
+        n += 1
+    return n
+
+
+def found_by(counter: Counter) -> int:
+    found = counter.fewest(1.0, counter.asked.load / 10)
+    assert found is not None
+    return found
+
+
+POWERS, SPREADS = st.floats(0.3, 3), st.floats(0.05, 0.8)
+USERS, STRETCHES = st.integers(1, 3_000), st.floats(0.7, 1.5)
+
+
+@given(POWERS, SPREADS, USERS, STRETCHES, st.floats(0.3, 4), st.booleans())
+def test_it_is_the_count_that_counting_finds(power, spread, users, stretch, off, near):
+    replica = Lognormal(power, spread)
+    right = by_counting(replica, users, stretch)
+    assert counter_of(replica, users).fewest(stretch, off * right, near=near) == right
+
+
+@given(POWERS, SPREADS, USERS, STRETCHES, st.floats(0.3, 4))
+def test_roughly_it_is_at_most_so_much_more(power, spread, users, stretch, off):
+    replica = Lognormal(power, spread)
+    right = by_counting(replica, users, stretch)
+    found = counter_of(replica, users).fewest(stretch, off * right, close=ROUGHLY)
+    assert right <= found <= max(right, right * (1 + ROUGHLY) + 1)
+
+
+@given(POWERS, SPREADS, USERS, st.floats(-1, 1))
+def test_a_lighter_load_is_a_load(power, spread, users, lighter):
+    replica = Lognormal(power, spread)
+    load = users * math.exp(-lighter)
+    assert counter_of(replica, users).fewest(1.0, load / 4, lighter) == by_counting(replica, load, 1.0)
+
+
+def test_none_where_no_number_is_enough():
+    class Never(Lognormal):
+        def share(self, load: float, replicas: int, stretch: float) -> float:
+            return 0.5
+
+    assert counter_of(Never(), 100).fewest(1.0, 5) is None
+    assert counter_of(Never(), 100).fewest(1.0, math.inf) is None
+
+
+@given(POWERS, st.floats(0.05, 0.4), st.integers(40, 3_000))
+def test_the_unrounded_count_is_where_the_law_crosses_the_target(power, spread, users):
+    replica = Lognormal(power, spread)
+    counter = counter_of(replica, users)
+    each = 10 * math.exp(-spread * NormalDist().inv_cdf(TARGET) / power)
+    found = counter.raw(found_by(counter), 1.0)
+    # Users are whole.
+    assert found == pytest.approx(users / each, rel=0.004 + 1 / users)
+
+
+@given(st.floats(0.5, 3), st.floats(0.05, 0.4), st.integers(200, 3_000), st.floats(0.01, 0.2))
+def test_sides_are_those_of_the_law(power, spread, users, reach):
+    counter = counter_of(Lognormal(power, spread), users)
+    raw = counter.raw(found_by(counter), 1.0)
+    for side in counter.sides(raw, reach):
+        # n goes with the bound to the power of -1 / power.
+        assert side == pytest.approx(reach / power, abs=0.012 + 2 / users)
+
+
+def test_a_side_is_infinite_where_no_number_is_enough():
+    class Floor(Lognormal):
+        def share(self, load: float, replicas: int, stretch: float) -> float:
+            return super().share(load, replicas, stretch) if stretch >= 1 else 0.5
+
+    counter = counter_of(Floor(), 300)
+    raw = counter.raw(found_by(counter), 1.0)
+    below, above = counter.sides(raw, 0.05)
+    assert math.isfinite(below)
+    assert above == math.inf
