@@ -70,6 +70,8 @@ class RealPrometheus:
         self._flags = list(flags)
         self._port = free_port()
         self._child: subprocess.Popen[bytes] | None = None
+        # One for all questions: each would read the system's certificates.
+        self._client = httpx.Client(trust_env=False, verify=False, timeout=60)
 
     @property
     def url(self) -> str:
@@ -91,7 +93,7 @@ class RealPrometheus:
         for _ in range(round(_READY_S / 0.05)):
             assert self._child.poll() is None, (self._folder / "log").read_text()[-2000:]
             with contextlib.suppress(httpx.TransportError):
-                if httpx.get(f"{self.url}/-/ready", trust_env=False).status_code == httpx.codes.OK:
+                if self._client.get(f"{self.url}/-/ready").status_code == httpx.codes.OK:
                     return
             pause.wait(0.05)
         raise AssertionError("Prometheus does not get ready")
@@ -109,11 +111,12 @@ class RealPrometheus:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+        self._client.close()
 
     def query(self, query: str, time_s: float | None = None) -> list[dict[str, Any]]:
         """An instant query's result."""
         form = {"query": query, **({} if time_s is None else {"time": repr(time_s)})}
-        answer = httpx.post(f"{self.url}/api/v1/query", data=form, trust_env=False, timeout=60)
+        answer = self._client.post(f"{self.url}/api/v1/query", data=form)
         assert answer.status_code == httpx.codes.OK, (query, answer.text)
         found: list[dict[str, Any]] = answer.json()["data"]["result"]
         return found
@@ -125,6 +128,6 @@ class RealPrometheus:
 
     def asked(self) -> int:
         """How many queries it has answered since it started, by its own count."""
-        page = httpx.get(f"{self.url}/metrics", trust_env=False).text
+        page = self._client.get(f"{self.url}/metrics").text
         lines = [line for line in page.splitlines() if line.startswith("prometheus_http_requests_total{")]
         return sum(int(float(line.rpartition(" ")[2])) for line in lines if 'handler="/api/v1/query' in line)

@@ -171,7 +171,10 @@ class PrometheusServer:
             headers = {name: resolve(name, value) for name, value in self._headers.items()}
             with (
                 httpx.Client(
-                    timeout=TIMEOUT_S, verify=tls_context(self._verify), transport=self._transport, trust_env=False
+                    timeout=TIMEOUT_S,
+                    verify=tls_context(self._verify, self.url),
+                    transport=self._transport,
+                    trust_env=False,
                 ) as client,
                 client.stream("POST", f"{self.url}{path}", data=dict(parameters), headers=headers) as answer,
             ):

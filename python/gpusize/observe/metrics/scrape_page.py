@@ -173,7 +173,7 @@ class MetricsPage:
             # Metrics are read from the server itself, as the load is sent to it: never through a proxy.
             self._client = httpx.Client(
                 timeout=TIMEOUT_S,
-                verify=tls_context(self._verify),
+                verify=tls_context(self._verify, self.url),
                 headers=headers,
                 transport=self._transport,
                 trust_env=False,

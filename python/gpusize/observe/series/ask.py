@@ -112,7 +112,7 @@ class Asker:
         self.requests = 0
         self._client = httpx.Client(
             timeout=httpx.Timeout(TIMEOUT_S, connect=10.0),
-            verify=tls_context(verify),
+            verify=tls_context(verify, self.url),
             transport=transport,
             trust_env=False,
             headers={name: resolve(name, value) for name, value in (headers or {}).items()},

@@ -16,14 +16,13 @@ from gpusize.base import process_group
 from gpusize.base.errors import EnvironmentLacks, UsageError
 from gpusize.base.files import write_json
 from gpusize.base.procfs import start_ticks
+from gpusize.base.urls import is_ok
 
 __all__ = ["Ports", "serve", "stop"]
 
 _PID_FILE: Final = "server.json"
 _LOG: Final = "server.log"
 _POLL_S: Final = 0.2
-_ANSWER_S: Final = 5.0
-_OK: Final = 200
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def serve(
         write_json(work / _PID_FILE, {"pid": started.pid, "started": start_ticks(started.pid)})
         url = f"http://{where.host}:{where.http}"
         until = time.monotonic() + timeout_s
-        while not _is_ready(f"{url}/v2/health/ready"):
+        while not is_ok(f"{url}/v2/health/ready"):
             if started.poll() is not None:
                 raise EnvironmentLacks(f"the server ended with status {started.returncode}", None, _words(work))
             if time.monotonic() >= until:
@@ -142,15 +141,6 @@ def _running(work: Path) -> int | None:
     except (OSError, ValueError, TypeError, KeyError):
         return None
     return pid if started and start_ticks(pid) == started else None
-
-
-def _is_ready(url: str) -> bool:
-    import httpx
-
-    try:
-        return httpx.get(url, timeout=_ANSWER_S, trust_env=False).status_code == _OK
-    except httpx.HTTPError:
-        return False
 
 
 def _words(work: Path) -> str:
