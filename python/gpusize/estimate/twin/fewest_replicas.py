@@ -185,7 +185,8 @@ class Counter:
             # What a longer bound saves, a shorter one costs.
             guess = raw * math.exp(found[0] if found and math.isfinite(found[0]) else -sign * reach)
             count = self.fewest(stretch, guess, near=True, close=ROUGHLY)
-            there = None if count is None else self.raw(count, stretch, close=ROUGHLY)
+            # The count leans by these halves, so what they rest on is searched as closely as itself.
+            there = None if count is None else self.raw(count, stretch)
             found.append(math.inf if there is None else max(0.0, -sign * math.log(there / raw)))
         if all(math.isfinite(each) for each in found):
             # Near saturation one side may be seen as nothing; both are estimates of one error.
