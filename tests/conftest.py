@@ -74,10 +74,9 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    # What was collected stays to the end: looking through it for garbage again and again took a twentieth of the CPU.
+    # What was collected stays to the end, so nothing of it is garbage to be looked for again and again.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 50, 100)
 
 
 @pytest.hookimpl(tryfirst=True)  # before turns are taken

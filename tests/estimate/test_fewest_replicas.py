@@ -85,6 +85,20 @@ def test_a_lighter_load_is_a_load(power, spread, users, lighter):
     assert counter_of(replica, users).fewest(1.0, load / 4, lighter) == by_counting(replica, load, 1.0)
 
 
+def test_the_most_that_is_tried_is_tried():
+    """983 lie between 520, the last that doubling from 9 comes to, and 64 times 16."""
+    assert by_counting(Lognormal(), 6_000, 1.0) == 983
+    assert counter_of(Lognormal(), 6_000).fewest(1.0, 9) == 983
+
+
+def test_a_guess_from_nearby_takes_few_runs():
+    """Of 983 replicas: both neighbours of the answer, and one or two where the line meets the target."""
+    for guess in (983, 993):
+        counter = counter_of(Lognormal(), 6_000)
+        assert counter.fewest(1.0, guess, near=True) == 983
+        assert counter.runs <= 4
+
+
 def test_none_where_no_number_is_enough():
     class Never(Lognormal):
         def share(self, load: float, replicas: int, stretch: float) -> float:

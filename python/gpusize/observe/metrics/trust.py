@@ -7,6 +7,7 @@ from typing import Final
 
 from gpusize.base.errors import UsageError
 from gpusize.base.text import is_file, shown
+from gpusize.base.urls import without_tls
 
 __all__ = ["Verify", "only", "prometheus_trust", "tls_context", "with_systems"]
 
@@ -17,13 +18,8 @@ _TODO: Final = "give a PEM file of certificates"
 
 
 def tls_context(verify: Verify, url: str) -> bool | ssl.SSLContext:
-    """What httpx takes: a path is not among it any more.
-
-    Without TLS there is nothing to check, and the system's certificates, 20 ms of CPU to read, stay unread.
-    """
-    if url.startswith("http://"):
-        return False
-    return only(verify) if isinstance(verify, str) else verify
+    """What httpx takes: a path is not among it any more."""
+    return without_tls(url) or (only(verify) if isinstance(verify, str) else verify)
 
 
 def only(cacert: str) -> ssl.SSLContext:
