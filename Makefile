@@ -176,6 +176,11 @@ bench-estimates: setup $(STAMPS)/dev ## Whether estimates hold: 4 x 300 simulate
 bench-engines: setup $(STAMPS)/dev ## Whether estimates hold for engines of language models: 4 x 100 simulated ones (an hour the first time)
 	$(BIN)/python -m benches.estimates --family engines --record
 
+.PHONY: bench-real
+bench-real: setup $(STAMPS)/dev ## Whether counts hold for real servers: llama.cpp and Triton, told from one and measured with up to four (half an hour)
+	$(BIN)/python scripts/peers.py llama llama-server triton
+	$(BIN)/python -m benches.real
+
 .PHONY: bench-first-users
 bench-first-users: setup $(STAMPS)/dev ## Whether 200 systems as people try it on first get the right number or refusal (a minute)
 	$(BIN)/python -m benches.estimates.first_users --record

@@ -18,7 +18,7 @@ resolve() { # resolve OUT ARG...
 resolve requirements/dev.txt pyproject.toml --group dev
 resolve requirements/run.txt --constraints requirements/dev.txt pyproject.toml --group build
 
-for name in triton clients llama guidellm aiperf locust psutil; do
+for name in triton clients llama llama-server guidellm aiperf locust psutil; do
   header="# Made by \`make lock\` from requirements/peers/$name.in"
   resolve "requirements/peers/$name.txt" "requirements/peers/$name.in"
 done

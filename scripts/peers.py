@@ -16,6 +16,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import zipfile
@@ -40,6 +41,13 @@ LIBB64 = "libb64-0d"
 # llama.cpp's own project(), where a plain variable overrules the package's.
 LLAMA_CMAKE = "-DGGML_NATIVE=OFF -DGGML_OPENMP=OFF -DLLAVA_BUILD=OFF"
 LLAMA_INCLUDE = "set(LLAMA_BUILD_COMMON OFF)\n"
+
+# Its own server, out of the same package's source: one program without TLS, pages or programs that it would start.
+LLAMA_SERVER_CMAKE = (
+    "-DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=OFF -DGGML_OPENMP=OFF -DLLAMA_BUILD_TESTS=OFF "
+    "-DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF "
+    "-DLLAMA_SUBPROCESS=OFF"
+)
 
 GO_MODULES = {"k6": "go.k6.io/k6"}
 PROGRAMS = ROOT / "tests" / "peers" / "programs"
@@ -116,9 +124,15 @@ def packages(place: Place) -> None:
     pip(place, "install", "-r", place.requirements)
 
 
+def llama_pin() -> str:
+    """The package with llama.cpp and its version."""
+    lines = (REQUIREMENTS / "llama.txt").read_text(encoding="utf-8").splitlines()
+    return next(line for line in lines if line.startswith("llama-cpp-python=="))
+
+
 def llama_packages(place: Place) -> None:
     """As ``packages``, with llama.cpp compiled once and its wheel kept."""
-    pin = next(line for line in place.requirements.read_text().splitlines() if line.startswith("llama-cpp-python=="))
+    pin = llama_pin()
     recipe = hashlib.sha256(f"{pin} {LLAMA_CMAKE} {LLAMA_INCLUDE}".encode()).hexdigest()[:12]
     wheels = place.root / "wheels" / recipe
     if not list(wheels.glob("llama_cpp_python-*.whl")):
@@ -140,6 +154,23 @@ def llama_packages(place: Place) -> None:
     # The file itself: an index may offer the same version built with other flags.
     (wheel,) = wheels.glob("llama_cpp_python-*.whl")
     pip(place, "install", wheel, "-r", place.requirements)
+
+
+def llama_server(place: Place) -> None:
+    """``bin/llama-server``, compiled from the source in the package, by the environment's own CMake and Ninja."""
+    print("peers: llama-server: compiling (ten minutes, once)", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory(dir=place.root) as fresh:
+        only = ("--no-deps", "--no-binary", "llama-cpp-python", "--no-cache-dir")
+        pip(place, "download", *only, "--dest", fresh, llama_pin())
+        (archive,) = Path(fresh).glob("llama_cpp_python-*.tar.gz")
+        with tarfile.open(archive) as packed:
+            packed.extractall(fresh, filter="data")
+        (source,) = Path(fresh).glob("llama_cpp_python-*/vendor/llama.cpp")
+        cmake, built = place.folder / "bin" / "cmake", Path(fresh, "built")
+        ninja = f"-DCMAKE_MAKE_PROGRAM={place.folder / 'bin' / 'ninja'}"
+        call(place, (cmake, "-S", source, "-B", built, "-G", "Ninja", ninja, *LLAMA_SERVER_CMAKE.split()))
+        call(place, (cmake, "--build", built, "--target", "llama-server"))
+        shutil.copy(built / "bin" / "llama-server", place.folder / "bin" / "llama-server")
 
 
 def perf_analyzer(place: Place) -> None:
@@ -265,12 +296,17 @@ LOAD_PEERS: dict[str, dict[str, Callable[[Place], None]]] = {
 SAMPLE_PEERS: dict[str, dict[str, Callable[[Place], None]]] = {"psutil": {"packages": packages}}
 """What `make bench-sample` puts beside the sampler."""
 
+REAL_PEERS: dict[str, dict[str, Callable[[Place], None]]] = {
+    "llama-server": {"packages": packages, "program": llama_server},
+}
+"""What `make bench-real` measures besides."""
+
 QUEUE_PEERS: dict[str, dict[str, Callable[[Place], None]]] = {
     "kueue": {"program": kueue_program, "config": kueue_config},
 }
 """A second scheduler on the control plane ``kube``; built when asked for by name, as it takes minutes more."""
 
-PEERS = {**TEST_PEERS, **LOAD_PEERS, **SAMPLE_PEERS, **QUEUE_PEERS}
+PEERS = {**TEST_PEERS, **LOAD_PEERS, **SAMPLE_PEERS, **REAL_PEERS, **QUEUE_PEERS}
 """The peers; each is pieces in the order in which they are made."""
 
 
@@ -279,13 +315,20 @@ def default_root() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpusize-peers"
 
 
+COMPILED: dict[str, Callable[[], str]] = {
+    "llama": lambda: f"{LLAMA_CMAKE} {LLAMA_INCLUDE}",
+    "llama-server": lambda: f"{llama_pin()} {LLAMA_SERVER_CMAKE}",
+}
+"""How those are compiled that are no crate and no module."""
+
+
 def peer_folder(name: str, root: Path | None = None) -> Path:
     """The folder of a peer's environment for the Python that runs this, whether it is there or not."""
     recipe = [
         (REQUIREMENTS / f"{name}.txt").read_text(encoding="utf-8"),
         f"{sys.implementation.cache_tag} {platform.python_version()} {sys.base_prefix} {platform.machine()}",
         f"{TRITONCLIENT} {CUDA_RUNTIME} {LIBB64}" if name == "clients" else "",
-        f"{LLAMA_CMAKE} {LLAMA_INCLUDE}" if name == "llama" else "",
+        COMPILED.get(name, lambda: "")(),
         "".join(each.read_text(encoding="utf-8") for each in sorted((PROGRAMS / name).rglob("*")) if each.is_file())
         if name in GO_PROGRAMS
         else "",

@@ -24,7 +24,7 @@ from benches.lib.slopes import over, slope
 from benches.lib.stats import Interval
 from benches.sections.load_omission import p99_s
 from benches.sections.load_throughput import limit
-from scripts.peers import LOAD_PEERS, PEERS, QUEUE_PEERS, SAMPLE_PEERS, TEST_PEERS
+from scripts.peers import LOAD_PEERS, PEERS, QUEUE_PEERS, REAL_PEERS, SAMPLE_PEERS, TEST_PEERS
 
 CORE = min(os.sched_getaffinity(0))
 
@@ -192,7 +192,7 @@ def test_what_limits_a_rate_is_told() -> None:
 
 
 def test_load_generators_are_no_part_of_what_the_tests_need() -> None:
-    groups = (TEST_PEERS, LOAD_PEERS, SAMPLE_PEERS, QUEUE_PEERS)
+    groups = (TEST_PEERS, LOAD_PEERS, SAMPLE_PEERS, REAL_PEERS, QUEUE_PEERS)
     assert set(PEERS) == {name for group in groups for name in group}
     assert len(PEERS) == sum(map(len, groups))
     assert {name: peer_version(name) for name in ("guidellm", "aiperf", "oha", "k6")} == {

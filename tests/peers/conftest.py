@@ -25,6 +25,8 @@ KUBE = ("test_cluster_", "test_hpa", "test_kube", "test_manifests", "test_runai_
 """Files about a control plane: all share one, and mostly wait for it."""
 SHARED = ("test_openai_client", "test_prometheus", "test_series_of_prometheus", "test_tritonclient")
 """Files that compare what was said and counted, and no times."""
+INSTANCES = (1, 2, 4)
+"""Of the models ``sleep_1`` and so on."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before ``-m`` chooses
@@ -55,7 +57,8 @@ def _peer(name: str, piece: str = "packages") -> Path:
 def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PyTriton]:
     """A Triton that shows its statistics, with ``sleep_1``, ``sleep_2`` and ``sleep_4``."""
     python = _peer("triton") / "python"
-    with PyTriton(python, tmp_path_factory.mktemp("triton"), instances=(1, 2, 4)) as server:
+    only = (*(f"sleep_{n}" for n in INSTANCES), "batched", "double", "echo", "count")
+    with PyTriton(python, tmp_path_factory.mktemp("triton"), instances=INSTANCES, only=only) as server:
         yield server
 
 

@@ -69,12 +69,13 @@ class Group:
         place = v1 / "memory.limit_in_bytes" if v1 else self.dirs["unified"] / "memory.max"
         place.write_text(str(size))
 
-    def limit_cpu(self, cores: float) -> None:
-        v1, quota_us = self.dirs.get("cpu"), round(cores * 100_000)
+    def limit_cpu(self, cores: float, period_us: int = 100_000) -> None:
+        v1, quota_us = self.dirs.get("cpu"), round(cores * period_us)
         if v1:
+            (v1 / "cpu.cfs_period_us").write_text(str(period_us))
             (v1 / "cpu.cfs_quota_us").write_text(str(quota_us))
         else:
-            (self.dirs["unified"] / "cpu.max").write_text(f"{quota_us} 100000")
+            (self.dirs["unified"] / "cpu.max").write_text(f"{quota_us} {period_us}")
 
 
 def made() -> Group | None:

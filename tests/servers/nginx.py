@@ -35,6 +35,7 @@ http {{
     scgi_temp_path {folder}/scgi;
     types {{ text/plain txt; application/json json; application/octet-stream bin; }}
     default_type application/octet-stream;
+{http}
     server {{
         listen 127.0.0.1:{port}{how};
         server_name localhost;
@@ -52,11 +53,19 @@ class Nginx:
         server: the directives inside its ``server`` block.
         ssl: whether it speaks TLS; ``server`` then names the certificate.
         http2: whether it speaks HTTP/2: over TLS besides HTTP/1.1, in the clear nothing else.
+        http: the directives beside that block, as ``upstream``.
         prefix: words before the command, to pin it to a core for instance.
     """
 
     def __init__(
-        self, folder: Path, server: str, *, ssl: bool = False, http2: bool = False, prefix: Sequence[str] = ()
+        self,
+        folder: Path,
+        server: str,
+        *,
+        ssl: bool = False,
+        http2: bool = False,
+        http: str = "",
+        prefix: Sequence[str] = (),
     ) -> None:
         if NGINX is None:
             raise FileNotFoundError("nginx is not installed: apt-get install nginx")
@@ -69,7 +78,7 @@ class Nginx:
             # A worker of another user could not read files below a folder of ours.
             user = "user root;" if os.geteuid() == 0 else ""
             how = " ssl" * ssl + " http2" * http2
-            text = CONFIG.format(folder=folder, port=self.port, server=server, how=how, user=user)
+            text = CONFIG.format(folder=folder, port=self.port, server=server, how=how, user=user, http=http)
             config.write_text(text, encoding="utf-8")
             self._process = subprocess.Popen(
                 [*_ENDS_WITH_US, *prefix, NGINX, "-p", str(folder), "-c", str(config), "-e", str(folder / "error.log")],

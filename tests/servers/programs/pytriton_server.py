@@ -23,6 +23,10 @@ SLEEP_S = 0.020
 BATCH_SLEEP_S = 0.050
 """Long beside what a busy machine holds up: members of a batch are told by their ends, 15 ms apart at most."""
 MAX_BATCH = 8
+SIGMA = 0.6
+"""Of the logarithm of varied times, whose median is that of the others."""
+EACH_S = 0.004
+"""What each member adds to a step."""
 
 
 def sleeping(requests: list[Tensors]) -> list[Tensors]:
@@ -32,6 +36,22 @@ def sleeping(requests: list[Tensors]) -> list[Tensors]:
         time.sleep(SLEEP_S)
         answers.append({"y": request["x"] * np.float32(2)})
     return answers
+
+
+def varied(requests: list[Tensors]) -> list[Tensors]:
+    """As ``sleeping``, but each request has a time of its own."""
+    answers = []
+    for request in requests:
+        time.sleep(SLEEP_S * np.random.default_rng().lognormal(0.0, SIGMA))
+        answers.append({"y": request["x"] * np.float32(2)})
+    return answers
+
+
+@batch
+def steps(x: Any) -> Tensors:
+    """One step for a whole batch, which takes longer the larger it is."""
+    time.sleep(SLEEP_S + EACH_S * len(x))
+    return {"y": x * np.float32(2)}
 
 
 @batch
@@ -62,7 +82,7 @@ def count(requests: list[Tensors]) -> Iterator[list[Tensors]]:
 
 
 def models(instances: list[int]) -> dict[str, dict[str, Any]]:
-    """What Triton's ``bind`` takes, by model; ``sleep_1`` and so on have that many instances."""
+    """What Triton's ``bind`` takes, by model; ``sleep_1``, ``varied_2`` and the like have so many instances."""
     alone = ModelConfig(batching=False)
     dynamic = ModelConfig(max_batch_size=MAX_BATCH, batcher=DynamicBatcher(max_queue_delay_microseconds=100))
     wide, any_length, one = (WIDTH,), (-1,), (1,)
@@ -78,6 +98,8 @@ def models(instances: list[int]) -> dict[str, dict[str, Any]]:
     numbers = [Tensor(name=name, dtype=np.int32, shape=one) for name in ("n", "i")]
     return {
         **{f"sleep_{n}": model([sleeping] * n, [floats("x", wide)], [floats("y", wide)]) for n in instances},
+        **{f"varied_{n}": model([varied] * n, [floats("x", wide)], [floats("y", wide)]) for n in instances},
+        **{f"steps_{n}": model([steps] * n, [floats("x", wide)], [floats("y", wide)], dynamic) for n in instances},
         "batched": model(batched, [floats("x", wide)], [floats("y", wide)], dynamic),
         "double": model(double, [floats("x", any_length)], [floats("y", any_length)]),
         "echo": model(echo, [texts], [texts, lengths]),

@@ -1,0 +1,1 @@
+"""Counts told from one replica of a real server, beside what more replicas of it did."""
