@@ -83,6 +83,7 @@ def test_a_command_is_not_answered_with_an_option_that_it_lacks(gpusize: Gpusize
         (("run", "--gpus", "x"), '--gpus: "x" is not a whole number from 1 to 1000000'),
         (("run", "--gpus=1.5"), '--gpus: "1.5" is not a whole number from 1 to 1000000'),
         (("run", "--temperature", "hot"), '--temperature: "hot" is not a number from 0 to 1000'),
+        (("run", "--users", "x"), '--users: "x" is not a positive number up to 1000000000'),
         (("run", "--users"), "--users: its value is missing"),
         (("run", "--http2=1"), "--http2: it takes no value"),
         (("run", "more"), "nothing is known about more"),

@@ -30,6 +30,11 @@ class Limit:
     most: float
     unit: str = ""
 
+    @property
+    def positive(self) -> bool:
+        """Whether anything above 0 may be: the least is there to keep out what cannot be told from it."""
+        return self.least == _TINY
+
     def complaint(self, value: float) -> tuple[str, str] | None:
         """What is wrong with ``value``, to follow its name, and what to give instead; None where it may be."""
         if self.least <= value <= self.most:
@@ -37,7 +42,7 @@ class Limit:
         most = "ten years" if self.most == _YEARS_S else f"{_whole(self.most)}{self.unit}"
         least = f"{self.least:g}{self.unit if most == 'ten years' else ''}"
         given = f"not {figure(value)}{self.unit}"
-        if self.least == _TINY and value <= 0:
+        if self.positive and value <= 0:
             return f"must be positive, {given}", f"give at most {most}"
         if not (value < self.least or value > self.most):  # not a number is neither
             return f"must be a number, {given}", f"give {least} to {most}"

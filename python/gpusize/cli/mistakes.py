@@ -64,9 +64,12 @@ def _no_number(param: Any, argv: Sequence[str]) -> str:
         least, most = limit.least, limit.most
     whole = param.type_descriptor.annotation is int
     between = "" if least is None else f" of {least} or more" if most is None else f" from {least} to {most}"
+    kind = "whole " if whole else ""
+    if limit is not None and limit.positive and least == limit.least:
+        kind, between = "positive ", f" up to {most:.12g}"
     given = _value(param, argv)
     said = "this" if given is None else f'"{shown(given, _MOST_CHARS)}"'
-    return f"{param.opts[0]}: {said} is not a {'whole ' if whole else ''}number{between}"
+    return f"{param.opts[0]}: {said} is not a {kind}number{between}"
 
 
 def _value(param: Any, argv: Sequence[str]) -> str | None:
