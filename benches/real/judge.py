@@ -13,9 +13,10 @@ from benches.lib.bars import Bar
 from benches.lib.context import Context
 from benches.lib.host import CpuTimes
 from benches.lib.stats import Interval, plain
-from benches.real.question import Answer, Question, Truth, holds, right
+from benches.real.levels import Measured, Workload
+from benches.real.question import Answer, Question, Truth, draw, holds, right
 
-__all__ = ["METHODS", "Judged", "ask", "tell"]
+__all__ = ["METHODS", "Judged", "ask", "judged", "tell"]
 
 METHODS = ("auto", "crossing", "slope")
 EXACT, WITHIN_ONE, HOLDS = 0.85, 0.98, 0.93
@@ -31,41 +32,47 @@ class Judged:
     answers: Mapping[str, Answer]
 
 
-def ask(run: Path, question: Question) -> dict[str, Answer]:
-    """What each method says of a question from a run on one replica."""
-    result, asked = gpusize.open_run(run), question.asked
+def ask(runs: Sequence[Path], question: Question) -> dict[str, Answer]:
+    """What each method says of a question from runs on one replica."""
+    result, asked = gpusize.open_run(runs), question.asked
     load: dict[str, Any] = {"rate": asked.amount} if asked.per_second else {"users": asked.amount}
     pause: dict[str, Any] = {"think_s": asked.think_s, "think": "exponential"} if asked.think_s else {}
     found = {name: result.estimate(slos=question.slo, method=name, **load, **pause) for name in METHODS}
     return {name: Answer(each.gpus, each.gpus_low, each.gpus_high) for name, each in found.items()}
 
 
-def tell(ctx: Context, name: str, judged: Sequence[Judged], note: str, before: CpuTimes) -> None:
+def judged(workload: Workload, found: Measured, many: int, seed: int) -> list[Judged]:
+    """Questions about what was measured, and what each method says of them."""
+    drawn = draw(workload.name, found.times, found.alone, workload.metric, many, seed)
+    return [Judged(question, truth, ask(found.runs, question)) for question, truth in drawn]
+
+
+def tell(ctx: Context, name: str, answered: Sequence[Judged], note: str, before: CpuTimes) -> None:
     """Tables of the questions and of the methods, and the bars of the default."""
     steal = f"steal {100 * CpuTimes.now().steal_share(before):.2f} %"
     header = ("load", "SLO", "replicas: share within", "truth", *METHODS)
-    ctx.report.table(f"{name}: questions", header, [_row(each) for each in judged], f"{note} Meanwhile {steal}.")
-    methods = [[method, *map(_percent, _figures(judged, method))] for method in METHODS]
+    ctx.report.table(f"{name}: questions", header, [_row(each) for each in answered], f"{note} Meanwhile {steal}.")
+    methods = [[method, *map(_percent, _figures(answered, method))] for method in METHODS]
     columns = ("method", "answered", "exact", "within one", "too few", "interval holds")
-    ctx.report.table(f"{name}: methods, percent of {len(judged)} questions", columns, methods)
-    _, exact, near, _, held = _figures(judged, "auto")
+    ctx.report.table(f"{name}: methods, percent of {len(answered)} questions", columns, methods)
+    _, exact, near, _, held = _figures(answered, "auto")
     for what, found, bound in (("exact", exact, EXACT), ("within_one", near, WITHIN_ONE), ("holds", held, HOLDS)):
         bar = Bar(f"real_{name}_{what}", found, bound, at_least=True, by_value=True)
         ctx.report.bar(bar)
 
 
-def _figures(judged: Sequence[Judged], method: str) -> tuple[Interval, ...]:
+def _figures(answered: Sequence[Judged], method: str) -> tuple[Interval, ...]:
     """Shares: answered, exact, within one, too few, interval holds. All but the first of the answered ones."""
-    pairs = [(each.answers[method], each.truth) for each in judged]
+    pairs = [(each.answers[method], each.truth) for each in answered]
     # That none is enough is an answer where none can be.
-    answered = [(said, truth) for said, truth in pairs if said.count is not None or truth.never]
-    n = len(answered)
+    told = [(said, truth) for said, truth in pairs if said.count is not None or truth.never]
+    n = len(told)
     return (
         wilson(n, len(pairs)),
-        wilson(sum(right(*each) for each in answered), n),
-        wilson(sum(_near(*each) for each in answered), n),
-        wilson(sum(_too_few(*each) for each in answered), n),
-        wilson(sum(holds(*each) for each in answered), n),
+        wilson(sum(right(*each) for each in told), n),
+        wilson(sum(_near(*each) for each in told), n),
+        wilson(sum(_too_few(*each) for each in told), n),
+        wilson(sum(holds(*each) for each in told), n),
     )
 
 
@@ -77,11 +84,11 @@ def _too_few(said: Answer, truth: Truth) -> bool:
     return said.count is not None and said.count < truth.count
 
 
-def _row(judged: Judged) -> list[str]:
-    question, truth = judged.question, judged.truth
+def _row(one: Judged) -> list[str]:
+    question, truth = one.question, one.truth
     within = ", ".join(f"{count}: {100 * found:.1f}" for count, found in sorted(truth.attained.items()))
     count = f"over {max(truth.attained)}" if truth.beyond else str(truth.count)
-    answers = [_said(judged.answers[name]) for name in METHODS]
+    answers = [_said(one.answers[name]) for name in METHODS]
     return [f"{question.workload}, {question.asked}", question.slo, within, count, *answers]
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from benches.lib.context import Context, say
 from benches.lib.host import CpuTimes
 from benches.lib.peers import peer_program
-from benches.lib.procs import BenchFailed
-from benches.real.judge import Judged, ask, tell
-from benches.real.levels import Workload, measured, seconds, sweep
-from benches.real.question import Asked, draw
+from benches.lib.procs import BenchFailed, pinned
+from benches.real.judge import Judged, judged, tell
+from benches.real.levels import Workload, measured
+from benches.real.question import Asked
 from tests.resources.live_groups import Group, made
 from tests.servers.llama import MODEL, make_model
 from tests.servers.llama_cpp import LlamaCpp
@@ -23,14 +24,14 @@ __all__ = ["llama"]
 REPLICAS = 3
 CORES = 0.45
 """Of each: three of them leave a third of two cores to the load."""
-PERIOD_US = 5_000
+PERIOD_US = 10_000
 """Of the quota. A server has its share within each, so the shorter, the more it is like a slower machine."""
-SIZE = {"embedding": 192, "blocks": 5, "feed_forward": 512}
-"""Some 9 MB: a token takes a millisecond or less of a core."""
+SIZE = {"embedding": 128, "blocks": 4, "feed_forward": 384}
+"""Some 4 MB: a token takes a fraction of a millisecond of a core."""
 SLOTS, CONTEXT = 4, 1_024
 """Requests that a replica works on at once, and tokens of each."""
 IN_FLIGHT = (1, 2, 4, 6, 8, 12, 16, 24, 32)
-LEVEL_S = 10
+LEVEL_S, ROUNDS = 5, 2
 QUESTIONS = 5
 """Of each workload."""
 
@@ -58,27 +59,25 @@ def llama(ctx: Context) -> None:
     """Five questions on each workload, told from one replica and held against one to three."""
     before, folder = CpuTimes.now(), ctx.fresh_dir("llama")
     model = make_model(Path(peer_program("llama")), folder / "model.gguf", **SIZE)
-    judged: list[Judged] = []
-    with _replicas(model, folder) as urls:
+    answered: list[Judged] = []
+    with _replicas(ctx, model, folder) as urls:
         for number, workload in enumerate(WORKLOADS[: ctx.size(len(WORKLOADS), 1)]):
-            level_s, runs = ctx.size(LEVEL_S, 4), folder / f"runs{number}"
-            run = sweep(urls[1], workload, IN_FLIGHT, level_s, runs / "one", ctx.client_core)
-            times = measured(urls, workload, level_s, runs / "more", ctx.client_core)
-            alone = seconds(run / "levels" / "0000" / "records", workload.metric)
-            drawn = draw(workload.name, times, alone, workload.metric, QUESTIONS, seed=number)
-            judged += [Judged(question, truth, ask(run, question)) for question, truth in drawn]
-            say(f"llama: {workload.name}: {len(judged)} questions so far")
+            of = {count: replace(workload, words=("--url", url, *workload.words)) for count, url in urls.items()}
+            out, core = folder / f"runs{number}", ctx.client_core
+            found = measured(of, IN_FLIGHT, ctx.size(LEVEL_S, 2), ctx.size(ROUNDS, 1), out, core)
+            answered += judged(workload, found, QUESTIONS, seed=number)
+            say(f"llama: {workload.name}: {len(answered)} questions so far")
     note = (
-        f"Shares are of the raw records, without the first quarter of a level of {LEVEL_S} s. Each replica is a "
-        f"llama-server with {SLOTS} slots and {CORES:g} of a core, by a quota of {PERIOD_US / 1e3:g} ms; nginx sends "
-        f"a request to the one with the fewest (least_conn). Asked of one run on one replica, {LEVEL_S} s each at "
+        f"{ROUNDS} rounds. Shares are of the raw records, without the first quarter of a level of {LEVEL_S} s. Each is "
+        f"a llama-server with {SLOTS} slots and {CORES:g} of a core, by a quota of {PERIOD_US / 1e3:g} ms; nginx sends "
+        f"a request to the one with the fewest (least_conn). Asked of the runs on one replica, {LEVEL_S} s each at "
         f"{', '.join(map(str, IN_FLIGHT))} in flight."
     )
-    tell(ctx, "llama", judged, note, before)
+    tell(ctx, "llama", answered, note, before)
 
 
 @contextlib.contextmanager
-def _replicas(model: Path, folder: Path) -> Iterator[dict[int, str]]:
+def _replicas(ctx: Context, model: Path, folder: Path) -> Iterator[dict[int, str]]:
     """Addresses of the first one, two and three replicas; those that are not asked cost nothing."""
     program = Path(peer_program("llama-server", "llama-server", "program"))
     with contextlib.ExitStack() as open_:
@@ -86,7 +85,9 @@ def _replicas(model: Path, folder: Path) -> Iterator[dict[int, str]]:
         for number in range(REPLICAS):
             place = folder / f"replica{number}"
             place.mkdir()
-            server = open_.enter_context(LlamaCpp(program, model, place, slots=SLOTS, context=CONTEXT))
+            # A quota is of whole slices of each core, so it is kept best by a server that stays on one.
+            core = pinned([], (ctx.server_core, ctx.client_core)[number % 2])
+            server = open_.enter_context(LlamaCpp(program, model, place, slots=SLOTS, context=CONTEXT, prefix=core))
             open_.enter_context(_quota()).take(server.pid)
             servers.append(server)
         urls = {}

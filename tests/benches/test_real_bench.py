@@ -13,7 +13,7 @@ from benches.lib.context import Context
 from benches.lib.host import CpuTimes
 from benches.lib.results import Report
 from benches.real.judge import Judged, tell
-from benches.real.levels import CANCELLED, OK, seconds
+from benches.real.levels import CANCELLED, COLUMNS, OK, seconds
 from benches.real.question import Answer, Asked, Question, Truth, draw, holds, right
 from gpusize.analysis.slo import Slo
 from gpusize.records.schema import OUTCOMES, empty
@@ -98,14 +98,21 @@ def test_seconds_are_those_of_the_raw_records(tmp_path: Path) -> None:
         row(950, first_token_ns=None),  # an answer without a token
         row(1000),
     ]
-    names = ("due_ns", "sent_ns", "first_token_ns", "end_ns", "outcome")
-    assert set(names) <= set(empty().collect_schema().names())
+    assert set(COLUMNS) <= set(empty().collect_schema().names())
     assert (OUTCOMES[OK], OUTCOMES[CANCELLED]) == ("ok", "cancelled")
-    pl.DataFrame(rows[:3], schema=dict.fromkeys(names, pl.Int64)).write_parquet(tmp_path / "part-00000.parquet")
-    pl.DataFrame(rows[3:], schema=dict.fromkeys(names, pl.Int64)).write_parquet(tmp_path / "part-00001.parquet")
+    pl.DataFrame(rows[:3], schema=dict.fromkeys(COLUMNS, pl.Int64)).write_parquet(tmp_path / "part-00000.parquet")
+    pl.DataFrame(rows[3:], schema=dict.fromkeys(COLUMNS, pl.Int64)).write_parquet(tmp_path / "part-00001.parquet")
     assert seconds(tmp_path, "runtime").tolist() == pytest.approx([0.05, 0.05, math.inf, 0.05, 0.05])
-    assert seconds(tmp_path, "runtime", due=True).tolist() == pytest.approx([0.07, 0.05, math.inf, 0.05, 0.05])
     assert seconds(tmp_path, "ttft").tolist() == pytest.approx([0.01, 0.01, math.inf, 0.01])
+
+
+@pytest.mark.parametrize("late_ms, keeps_up", [(0, True), (20, True), (2_000, False)])
+def test_at_a_rate_waiting_counts_and_replicas_keep_up_or_not(tmp_path: Path, late_ms: int, keeps_up: bool) -> None:
+    rows = [row(10 * k, sent_ns=(10 * k + late_ms) * MS, end_ns=(10 * k + late_ms + 50) * MS) for k in range(100)]
+    pl.DataFrame(rows, schema=dict.fromkeys(COLUMNS, pl.Int64)).write_parquet(tmp_path / "part-00000.parquet")
+    found = seconds(tmp_path, "runtime", due=True)
+    assert set(found) == ({(50 + late_ms) / 1e3} if keeps_up else {math.inf})
+    assert set(seconds(tmp_path, "runtime")) == {0.05}
 
 
 def test_shares_and_bars_count_the_answers(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -28,9 +29,19 @@ class LlamaCpp:
         folder: a folder for its log.
         slots: requests that it works on at once; others wait.
         context: tokens of each, prompt and answer together.
+        prefix: words before the command, to pin it to a core for instance.
     """
 
-    def __init__(self, program: Path, model: Path, folder: Path, *, slots: int = 1, context: int = 1_024) -> None:
+    def __init__(
+        self,
+        program: Path,
+        model: Path,
+        folder: Path,
+        *,
+        slots: int = 1,
+        context: int = 1_024,
+        prefix: Sequence[str] = (),
+    ) -> None:
         self.port = free_port()
         self._log = folder / "llama-server.log"
         words = ["--model", str(model), "--alias", MODEL, "--host", "127.0.0.1", "--port", str(self.port)]
@@ -40,7 +51,10 @@ class LlamaCpp:
         words += ["--no-cache-prompt", "--cache-ram", "0", "--no-webui", "--no-warmup"]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*ENDS_WITH_US, str(program), *words], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                [*ENDS_WITH_US, *prefix, str(program), *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
             )
         try:
             self._wait()
