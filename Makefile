@@ -178,7 +178,7 @@ bench-engines: setup $(STAMPS)/dev ## Whether estimates hold for engines of lang
 
 .PHONY: bench-real
 bench-real: setup $(STAMPS)/dev ## Whether counts hold for real servers: llama.cpp and Triton, told from one and measured with up to four (half an hour)
-	$(BIN)/python scripts/peers.py llama llama-server triton
+	-$(BIN)/python scripts/peers.py llama llama-server triton
 	$(BIN)/python -m benches.real
 
 .PHONY: bench-first-users

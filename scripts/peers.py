@@ -315,23 +315,18 @@ def default_root() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpusize-peers"
 
 
-COMPILED: dict[str, Callable[[], str]] = {
-    "llama": lambda: f"{LLAMA_CMAKE} {LLAMA_INCLUDE}",
-    "llama-server": lambda: f"{llama_pin()} {LLAMA_SERVER_CMAKE}",
-}
-"""How those are compiled that are no crate and no module."""
-
-
 def peer_folder(name: str, root: Path | None = None) -> Path:
     """The folder of a peer's environment for the Python that runs this, whether it is there or not."""
     recipe = [
         (REQUIREMENTS / f"{name}.txt").read_text(encoding="utf-8"),
         f"{sys.implementation.cache_tag} {platform.python_version()} {sys.base_prefix} {platform.machine()}",
         f"{TRITONCLIENT} {CUDA_RUNTIME} {LIBB64}" if name == "clients" else "",
-        COMPILED.get(name, lambda: "")(),
+        f"{LLAMA_CMAKE} {LLAMA_INCLUDE}" if name == "llama" else "",
         "".join(each.read_text(encoding="utf-8") for each in sorted((PROGRAMS / name).rglob("*")) if each.is_file())
         if name in GO_PROGRAMS
         else "",
+        # Not in the others' recipes, whose folders would change their names.
+        *([f"{llama_pin()} {LLAMA_SERVER_CMAKE}"] if name == "llama-server" else []),
     ]
     return (root or default_root()) / f"{name}-{hashlib.sha256('|'.join(recipe).encode()).hexdigest()[:12]}"
 

@@ -22,10 +22,12 @@ __all__ = ["Section", "run_sections"]
 Section = Callable[[Context], None]
 
 MIN_PAIRS = 15
+INTERRUPTED = 130
+"""Exit code at Ctrl-C, as of a shell's commands."""
 
 
 def run_sections(prog: str, sections: Mapping[str, Section], arguments: Sequence[str] | None = None) -> int:
-    """Run the sections that were asked for; 1 when a bar is short, 2 when a measurement cannot be taken.
+    """Run the sections that were asked for; 1 when a bar is short, 2 when a measurement cannot be taken, 130 at Ctrl-C.
 
     A section that fails is told, here and in the record, and the others go on.
     """
@@ -45,6 +47,9 @@ def run_sections(prog: str, sections: Mapping[str, Section], arguments: Sequence
     except BenchFailed as error:
         say(f"bench: {error}")
         return 2
+    except KeyboardInterrupt:
+        say("bench: interrupted; nothing is recorded")
+        return INTERRUPTED
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     host["seconds per section"] = ", ".join(spent.values())

@@ -166,6 +166,19 @@ def test_what_cannot_be_measured_is_said(monkeypatch: pytest.MonkeyPatch, capsys
     assert "bench: no wrk here" in capsys.readouterr().err
 
 
+def test_ctrl_c_ends_it_without_a_record(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_ctx: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "ROOT", tmp_path)
+    monkeypatch.setattr(command, "build_tools", lambda: None)
+    assert command.run_sections("it", {"one": interrupted}, []) == command.INTERRUPTED
+    assert "interrupted" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_section_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def fails(_: object) -> None:
         raise BenchFailed("wrk ended with 1:\nusage\nunable to connect")

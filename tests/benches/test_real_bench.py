@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from benches.lib.context import Context
 from benches.lib.host import CpuTimes
 from benches.lib.results import Report
 from benches.real.judge import Judged, tell
@@ -129,7 +128,3 @@ def test_shares_and_bars_count_the_answers(capsys: pytest.CaptureFixture[str]) -
     assert "lengths, 12 users, pauses of 1 s" in printed
     assert "1: 20.0, 2: 97.0, 3: 100.0" in printed
     assert "over 3" in printed
-
-
-def test_contexts_have_what_the_sections_use() -> None:
-    assert {"report", "client_core", "size", "fresh_dir"} <= set(dir(Context)) | set(Context.__dataclass_fields__)

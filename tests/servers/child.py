@@ -6,12 +6,14 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-__all__ = ["ENDS_WITH_US", "Child", "ChildFailed"]
+__all__ = ["ENDS_WITH_US", "Child", "ChildFailed", "Running", "free_ports"]
 
 # A test run that is killed must not leave servers behind.
 _SETPRIV = shutil.which("setpriv")
@@ -24,42 +26,50 @@ class ChildFailed(Exception):
     """The server ended instead of getting ready; the text is the end of its log."""
 
 
-class Child:
-    """A running server; a context manager.
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on, all different."""
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in sockets]
 
-    The command gets ``--ready-fd N`` appended and writes one line of JSON there when it serves; all else that it and
-    its children print goes to the log.
+
+class Running:
+    """A process with its log; a context manager that ends it.
 
     Args:
         command: the program and its arguments.
-        log: file for its output.
+        log: file for all that it and its children print.
         environment: variables beside ours.
+        pass_fds: that it inherits.
     """
 
-    def __init__(self, command: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> None:
         self.log = log
-        ours, theirs = os.pipe()
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [*ENDS_WITH_US, *map(str, command), "--ready-fd", str(theirs)],
+                [*ENDS_WITH_US, *map(str, command)],
                 env={**os.environ, **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                pass_fds=[theirs],
+                pass_fds=pass_fds,
             )
-        os.close(theirs)
-        with open(ours, encoding="utf-8") as ready:
-            line = ready.readline()
-        if not line:
-            self.close()
-            raise ChildFailed(f"{Path(command[1]).name} ended with {self._process.returncode}:\n{self.tail()}")
-        self.ready: dict[str, Any] = json.loads(line)
 
     @property
     def pid(self) -> int:
         """The process to end."""
         return self._process.pid
+
+    @property
+    def ended(self) -> int | None:
+        """How it ended; None while it runs."""
+        return self._process.poll()
 
     def tail(self, lines: int = 30) -> str:
         """The end of its log."""
@@ -80,3 +90,26 @@ class Child:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Child(Running):
+    """A running server that says when it serves.
+
+    The command gets ``--ready-fd N`` appended and writes one line of JSON there then.
+
+    Args:
+        command: the program and its arguments.
+        log: file for its output.
+        environment: variables beside ours.
+    """
+
+    def __init__(self, command: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None) -> None:
+        ours, theirs = os.pipe()
+        super().__init__([*command, "--ready-fd", str(theirs)], log, environment, (theirs,))
+        os.close(theirs)
+        with open(ours, encoding="utf-8") as ready:
+            line = ready.readline()
+        if not line:
+            self.close()
+            raise ChildFailed(f"{Path(command[1]).name} ended with {self._process.returncode}:\n{self.tail()}")
+        self.ready: dict[str, Any] = json.loads(line)

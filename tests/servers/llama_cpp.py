@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
 
 import httpx
 
-from tests.servers.child import END_S, ENDS_WITH_US, ChildFailed
+from tests.servers.child import ChildFailed, Running, free_ports
 from tests.servers.llama import MODEL
-from tests.servers.real_prometheus import free_port
 
 __all__ = ["LlamaCpp"]
 
 READY_S = 60.0
 
 
-class LlamaCpp:
+class LlamaCpp(Running):
     """A running server; a context manager.
 
     Args:
@@ -42,20 +39,13 @@ class LlamaCpp:
         context: int = 1_024,
         prefix: Sequence[str] = (),
     ) -> None:
-        self.port = free_port()
-        self._log = folder / "llama-server.log"
+        (self.port,) = free_ports(1)
         words = ["--model", str(model), "--alias", MODEL, "--host", "127.0.0.1", "--port", str(self.port)]
         words += ["--parallel", str(slots), "--ctx-size", str(slots * context)]
         words += ["--threads", "1", "--threads-batch", "1"]
         # What two prompts have in common is computed anew, so that a request's cost is that of its lengths.
         words += ["--no-cache-prompt", "--cache-ram", "0", "--no-webui", "--no-warmup"]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*ENDS_WITH_US, *prefix, str(program), *words],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
+        super().__init__([*prefix, program, *words], folder / "llama-server.log")
         try:
             self._wait()
         except BaseException:
@@ -65,38 +55,14 @@ class LlamaCpp:
     def _wait(self) -> None:
         with httpx.Client(trust_env=False, verify=False, timeout=10) as client:
             end = time.monotonic() + READY_S
-            while self._process.poll() is None and time.monotonic() < end:
+            while self.ended is None and time.monotonic() < end:
                 with contextlib.suppress(httpx.TransportError):
                     if client.get(f"http://127.0.0.1:{self.port}/health").status_code == httpx.codes.OK:
                         return
                 time.sleep(0.05)
-        raise ChildFailed(f"llama-server does not get ready ({self._process.poll()}):\n{self.log()}")
-
-    @property
-    def pid(self) -> int:
-        """Its process."""
-        return self._process.pid
+        raise ChildFailed(f"llama-server does not get ready ({self.ended}):\n{self.tail()}")
 
     @property
     def url(self) -> str:
         """Its OpenAI address."""
         return f"http://127.0.0.1:{self.port}/v1"
-
-    def log(self) -> str:
-        """The end of what it wrote."""
-        return "\n".join(self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-30:])
-
-    def close(self) -> None:
-        """End it and wait for its end."""
-        self._process.terminate()
-        try:
-            self._process.wait(timeout=END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

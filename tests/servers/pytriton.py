@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from tests.servers.child import Child, ChildFailed
+from tests.servers.child import Child, ChildFailed, free_ports
 
 __all__ = ["PyTriton"]
 
@@ -18,15 +16,9 @@ TRIES = 8
 """Besides ports, PyTriton gives its processes one second to find each other, which a busy machine may not have."""
 
 
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in sockets]
-
-
 def _started(command: Sequence[str | Path], log: Path, environment: Mapping[str, str], tries: int = TRIES) -> Child:
     """Triton binds by itself, so a port that was free a moment ago may be gone: then it is tried with others."""
-    ports = zip(("--http", "--grpc", "--metrics"), map(str, _free_ports(3)), strict=True)
+    ports = zip(("--http", "--grpc", "--metrics"), map(str, free_ports(3)), strict=True)
     try:
         return Child([*command, *(word for pair in ports for word in pair)], log, environment)
     except ChildFailed:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import threading
 from collections.abc import Iterable, Sequence
@@ -14,7 +13,9 @@ from typing import Any, Self
 
 import httpx
 
-__all__ = ["RealPrometheus", "fill", "free_port", "is_there"]
+from tests.servers.child import free_ports
+
+__all__ = ["RealPrometheus", "fill", "is_there"]
 
 _READY_S = 60.0
 
@@ -22,13 +23,6 @@ _READY_S = 60.0
 def is_there() -> bool:
     """Whether both programs are on the path."""
     return all(shutil.which(name) is not None for name in ("prometheus", "promtool"))
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def fill(folder: Path, lines: Iterable[str]) -> Path:
@@ -68,7 +62,7 @@ class RealPrometheus:
         config = f"global: {{scrape_interval: {interval}, scrape_timeout: {interval}}}\nscrape_configs: {job}\n"
         (folder / "config.yml").write_text(config)
         self._flags = list(flags)
-        self._port = free_port()
+        (self._port,) = free_ports(1)
         self._child: subprocess.Popen[bytes] | None = None
         # One for all questions: each would read the system's certificates.
         self._client = httpx.Client(trust_env=False, verify=False, timeout=60)

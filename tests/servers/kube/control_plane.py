@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import ssl
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
 import httpx
 
+from tests.servers.child import free_ports
 from tests.servers.kube.part import Part, PartFailed
 from tests.servers.kube.users import CONTROLLERS, SCHEDULER, Users
 from tests.servers.tls import make_certificates
 
-__all__ = ["DEFAULT_SCHEDULER", "ControlPlane", "free_ports"]
+__all__ = ["DEFAULT_SCHEDULER", "ControlPlane"]
 
 DEFAULT_SCHEDULER = "default-scheduler"
 _TRIES = 3
@@ -254,10 +253,3 @@ class ControlPlane:
 def _target(event: dict[str, Any]) -> tuple[str, str]:
     of = event.get("objectRef", {})
     return of.get("resource", ""), of.get("subresource", "")
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, all different."""
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in sockets]

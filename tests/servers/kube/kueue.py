@@ -12,7 +12,8 @@ from typing import Any, Self
 import httpx
 from ruamel.yaml import YAML
 
-from tests.servers.kube.control_plane import ControlPlane, free_ports
+from tests.servers.child import free_ports
+from tests.servers.kube.control_plane import ControlPlane
 from tests.servers.kube.crds import install
 from tests.servers.kube.objects import create
 from tests.servers.kube.part import Part
