@@ -1,6 +1,7 @@
 """Runs tests, and once more, by themselves, those that failed. Standard library only.
 
-Python's tests take turns: most share the cores, one process on each; beside them one more runs those marked ``waits``.
+Python's tests take turns: most share the cores, one process on each; beside them one more runs those marked ``waits``,
+and another one those marked ``nodes``.
 Those marked ``alone`` come after both, and beside them, in a process of their own, those marked ``paced``.
 docs/decisions/0029-tests-on-both-cores.md says why.
 
@@ -33,7 +34,7 @@ from xml.etree import ElementTree
 
 __all__ = ["MAX_FILES", "TURNS", "Run", "main", "run_again", "run_python", "run_rust"]
 
-AT_ONCE = (("together", "waits"), ("alone", "paced"))
+AT_ONCE = (("together", "waits", "nodes"), ("alone", "paced"))
 TURNS = tuple(turn for turns in AT_ONCE for turn in turns)
 MAX_FILES = 3
 SAYS = "== run again: "

@@ -1,4 +1,4 @@
-"""A plugin for pytest: whose turn it is. Tests share the cores, but for those marked ``waits``, ``alone`` or ``paced``.
+"""A plugin for pytest: whose turn it is. Tests share the cores, but for those with a turn of their own.
 
 ``run_tests.py`` runs pytest once for each turn; docs/decisions/0029-tests-on-both-cores.md says why.
 """
@@ -15,7 +15,7 @@ from scripts.run_tests import TURNS
 
 __all__ = ["DISTURBED", "lost_worker"]
 
-OF_THEIR_OWN = ("alone", "paced", "waits")
+OF_THEIR_OWN = ("alone", "paced", "nodes", "waits")
 """Marks that give a test a turn, the strictest first: a folder may have one, and a test in it another."""
 DISTURBED = frozenset({"realtime", *OF_THEIR_OWN})
 """Marks of tests that the machine may disturb: only these may run once more (docs/decisions/0025)."""

@@ -25,7 +25,7 @@ from gpusize.studies.task import Task
 from tests.engine.hosts.ray_cluster import NODES, RayCluster, ray_cluster
 
 pytestmark = [
-    pytest.mark.waits("a cluster of three Ray nodes, a dozen processes, and one at a time"),
+    pytest.mark.nodes("a cluster of three Ray nodes, a dozen processes, and one at a time"),
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed"),
     # Of Ray's own code.
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),

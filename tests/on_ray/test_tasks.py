@@ -33,7 +33,7 @@ from tests.engine.hosts.ray_cluster import NODES, RayCluster, ray_cluster
 from tests.whatif.folder import run_folder
 
 pytestmark = [
-    pytest.mark.waits("a cluster of three Ray nodes, a dozen processes, and one at a time"),
+    pytest.mark.nodes("a cluster of three Ray nodes, a dozen processes, and one at a time"),
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed"),
     # Of Ray's own code.
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),

@@ -46,7 +46,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # Plugins that are of no use here take a second to import, in every process.
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:anyio")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\nmarkers =\n  alone\n  paced\n  realtime\n  waits\n")
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\npythonpath = .\nmarkers =\n  alone\n  paced\n  realtime\n  waits\n  nodes\n"
+    )
     (tmp_path / "helper.py").write_text(ONCE)
     return tmp_path
 
@@ -82,17 +84,17 @@ def test_tests_share_the_cores_and_those_marked_come_after_them(folder: Path) ->
 import os, time
 def test_meets():
     open(f"{os.environ['PYTEST_XDIST_WORKER']}.here", "w").close()
-    while not all(os.path.exists(f"{name}.here") for name in ("gw0", "gw1", "no worker")):
+    while not all(os.path.exists(f"{name}.here") for name in ("gw0", "gw1", "waits", "nodes")):
         time.sleep(0.01)
     assert not os.path.exists("alone")
 """
     (folder / "test_a.py").write_text(meet)
     (folder / "test_b.py").write_text(meet)
-    # Beside those that share the cores, in one process, and a test in it may have a turn of its own.
-    waits = meet.replace("os.environ['PYTEST_XDIST_WORKER']", "os.environ.get('PYTEST_XDIST_WORKER', 'no worker')")
-    (folder / "test_e.py").write_text(
-        f"{TURNS['waits']}{waits}\n@pytest.mark.alone\ndef test_of_its_own(): assert os.path.exists('gw0.here')\n"
-    )
+    # Beside those that share the cores, each in one process, and a test in it may have a turn of its own.
+    for name, turn in (("e", "waits"), ("g", "nodes")):
+        beside = meet.replace("os.environ['PYTEST_XDIST_WORKER']", f"os.environ.get('PYTEST_XDIST_WORKER', '{turn}')")
+        alone = "\n@pytest.mark.alone\ndef test_of_its_own(): assert os.path.exists('gw0.here')\n"
+        (folder / f"test_{name}.py").write_text(f"{TURNS[turn]}{beside}{alone}")
     # Those of a turn are run by one process, with one of the other turn beside it.
     for name, turn, other in (("c", "alone", "paced"), ("d", "alone", "paced"), ("f", "paced", "alone")):
         (folder / f"test_{name}.py").write_text(

@@ -33,7 +33,7 @@ from tests.engine.hosts.hosting import WITHIN_S, kept, run_levels, schedule_of
 from tests.engine.hosts.ray_cluster import NODES, RayCluster, connected, ray_cluster
 
 pytestmark = [
-    pytest.mark.waits("a cluster of three Ray nodes, a dozen processes, and one at a time"),
+    pytest.mark.nodes("a cluster of three Ray nodes, a dozen processes, and one at a time"),
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed"),
     # Of Ray's own code.
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
