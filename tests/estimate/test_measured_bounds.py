@@ -88,6 +88,15 @@ def test_another_router_than_the_tests_may_need_more(held):
     assert held.apply(said(11, 8, 12), replace(even, router="random")).gpus == 11
 
 
+def test_replicas_that_share_a_queue_are_not_so_many_times_one(held):
+    shared = Question(100, [SLO], router="shared")
+    for gpus in (7, 8, 11):
+        assert held.apply(said(gpus, 6, 12), shared).gpus == gpus
+    # What the tested ones carried and missed, they carry and miss.
+    assert held.apply(said(2, 1, 3, users=12), replace(shared, users=12)).gpus == 1
+    assert held.apply(said(1, 1, 3, users=30), replace(shared, users=30)).gpus == 2
+
+
 def test_a_level_that_contradicts_its_neighbours_allows_everything(levels):
     odd = [
         replace(lv, records=lv.records.with_columns(end_ns="due_ns")) if lv.concurrency == 20 else lv for lv in levels

@@ -51,7 +51,9 @@ GpusPerReplica = Annotated[int, option("GPUs in one replica of the model.", pane
 Headroom = Annotated[str, option("Add this share of GPUs, as 20%.", "SHARE", QUESTION)]
 Spare = Annotated[int, option("Add this many replicas, for those that fail.", panel=QUESTION, min=0, max=MOST)]
 Think = Annotated[str | None, listed("think", TWIN, help="Let users pause after an answer: 2s or exp(2s).")]
-Router = Annotated[str, option("Route requests: least_loaded, round_robin or random.", "RULE", TWIN)]
+Router = Annotated[
+    str, option("Route requests: least_loaded, round_robin, random, or shared (one queue for all).", "RULE", TWIN)
+]
 Process = Annotated[str, listed("process", TWIN, help="Arrivals at a rate: poisson or constant.")]
 Together = Annotated[bool, option("The same requests must meet all SLOs.", panel=TWIN, names=("--together",))]
 Risk = Annotated[float, option("Weigh a replica too few this many times as heavily as one too many.", "RATIO", TWIN)]

@@ -7,7 +7,8 @@ nothing). Of users U it follows, whatever a model says:
 
     n GPUs are enough         where U <= K
     n GPUs are not enough     where U >= M
-    n ceil(U / K) are enough, n U / M are not     where one count was measured, so that replicas cost each other nothing
+    n ceil(U / K) are enough, n U / M are not     where one count was measured, so that replicas cost each other
+                                                  nothing, and each has a queue of its own
 
 An answer on the other side is moved to the bound where its own interval reaches that far; else there is none.
 """
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Bracket", "MeasuredBounds"]
 
+AS_TESTED: Final = ("least_loaded", "shared")
+"""Behind these, replicas that were tested together do no worse than they did; behind others they may."""
 KEEPS: Final = "keep"
 MISSES: Final = "miss"
 LEAST: Final = 20
@@ -191,9 +194,10 @@ def _allowed(found: Sequence[Bracket], question: Question, *, several: bool) -> 
     per, unit = question.gpus_per_replica, "in flight" if question.rate is None else "requests/s"
     lows: list[tuple[int, str]] = [(per, "")]
     highs: list[tuple[float, str]] = [(math.inf, "")]
-    # Several replicas behind another router than the test's are another thing; one is not.
-    routed = question.router == "least_loaded"
-    alone = question.rate is None and not several and question.host_gpus is None
+    # Several replicas behind another router than the test's are another thing; one is not. With one queue for all they
+    # are not so many times one: times vary less, which keeps some SLOs and misses others.
+    routed = question.router in AS_TESTED
+    alone = question.rate is None and not several and question.host_gpus is None and question.router != "shared"
 
     def more_than(gpus: float) -> int:
         return (math.floor(gpus / per + FUZZ) + 1) * per
@@ -255,7 +259,7 @@ def _capacity(answer: Estimate, found: Sequence[Bracket]) -> Estimate:
 def _enough(answer: Estimate, question: Question) -> Estimate:
     """The answer, or the tested GPUs where they carry the users by its own capacity."""
     at, tested = answer.capacity_concurrency, whole_gpus(answer.tested_gpus, question.gpus_per_replica)
-    routed = question.router == "least_loaded" or answer.tested_gpus <= question.gpus_per_replica
+    routed = question.router in AS_TESTED or answer.tested_gpus <= question.gpus_per_replica
     if at is None or answer.gpus is None or answer.gpus <= tested or question.users > at or not routed:
         return answer
     high = None if answer.gpus_high is None else max(answer.gpus_high, tested)

@@ -28,7 +28,7 @@ RISK: Final = 2.0
 """See ``Question.risk``."""
 MOST_RISK: Final = 1000.0
 THINKS: Final = ("none", "fixed", "exponential")
-ROUTERS: Final = ("least_loaded", "round_robin", "random")
+ROUTERS: Final = ("least_loaded", "round_robin", "random", "shared")
 PROCESSES: Final = ("poisson", "constant")
 
 
@@ -45,7 +45,8 @@ class Question:
         host_gpus: GPUs of one host, where hosts share nothing and GPUs come in whole hosts; None for one large host.
         think_s: mean pause of a user between an answer and the next request; the twin method takes it.
         think: ``none``, ``fixed`` or ``exponential``; likewise, as all that follow but the last two.
-        router: which replica a request goes to: ``least_loaded``, ``round_robin`` or ``random``.
+        router: which replica a request goes to: ``least_loaded``, ``round_robin`` or ``random``; ``shared``: all wait
+            in one queue, and the first in it goes to the first replica that has a place.
         process: how requests come at a rate: ``poisson`` or ``constant``.
         together: whether one share of the requests must keep all SLOs at once (goodput), that of the first SLO.
         headroom: GPUs on top of what is needed, as a share of it; any method adds them.

@@ -1,5 +1,7 @@
 //! The cluster: replicas, the router in front of them, and the order of their events. It has no clock; a driver tells it the time.
 
+use std::collections::VecDeque;
+
 use super::replica::{Replica, Serve, Watch};
 use super::replicas::Replicas;
 use super::routing::{Routes, Tournament};
@@ -22,6 +24,8 @@ pub struct Cluster<R: Replica> {
     all: Vec<R>,
     /// Requests that each has been given.
     taken: Vec<u64>,
+    /// Requests that wait for any of them, in order; of no use unless they share it.
+    queue: VecDeque<R::Request>,
     pub(super) model: R::Model,
     replicas: Replicas,
     routes: Routes,
@@ -38,6 +42,7 @@ impl<R: Replica> Cluster<R> {
         Self {
             all: (0..gpus).map(|_| idle()).collect(),
             taken: vec![0; gpus],
+            queue: VecDeque::new(),
             model,
             routes: Routes::new(shape.router, shape.seed, gpus, replicas.ready()),
             replicas,
@@ -68,14 +73,14 @@ impl<R: Replica> Cluster<R> {
             self.now_ns = change_ns;
             let all = &self.all;
             self.replicas.change(|gpu| all[gpu].load() == 0);
-            self.note_ready();
+            self.note_ready(observer);
             observer.replicas(change_ns, self.replicas.desired(), self.replicas.ready());
             return;
         }
         let Some(end_ns) = end_ns else { return };
         let (_, gpu) = self.ends.least();
         self.now_ns = end_ns;
-        self.all[gpu].step(gpu, end_ns, &self.model, observer);
+        self.with_queue(gpu, |replica, model| replica.step(gpu, end_ns, model, observer));
         self.note(gpu);
         if self.all[gpu].load() == 0 {
             self.replicas.note_idle(gpu, end_ns);
@@ -85,13 +90,16 @@ impl<R: Replica> Cluster<R> {
     /// Ask for so many replicas, from none to all GPUs, at `now_ns`, up to which the cluster must have advanced. A new one is ready when its
     /// delay is over; one that is removed takes no requests any more and finishes those that it has, in its queue too. Without a ready one
     /// nothing may be handed over.
-    pub fn scale(&mut self, now_ns: i64, replicas: u32, observer: &mut impl Watch) {
+    pub fn scale<O: Watch>(&mut self, now_ns: i64, replicas: u32, observer: &mut O)
+    where
+        R: Serve<O>,
+    {
         debug_assert!(now_ns >= self.now_ns, "replicas asked for before the last event");
         self.now_ns = now_ns;
         let all = &self.all;
         let replicas = (replicas as usize).min(all.len());
         self.replicas.scale(now_ns, replicas, |gpu| all[gpu].load() == 0);
-        self.note_ready();
+        self.note_ready(observer);
         observer.replicas(now_ns, self.replicas.desired(), self.replicas.ready());
     }
 
@@ -110,36 +118,96 @@ impl<R: Replica> Cluster<R> {
         self.now_ns
     }
 
-    /// Take request `index` at `now_ns`, up to which the cluster must have advanced; returns its GPU. One at least must be ready.
+    /// Take request `index` at `now_ns`, up to which the cluster must have advanced; returns its GPU, `None` where it waits in the queue
+    /// that all share. One at least must be ready.
     pub(super) fn take<O: Watch>(
         &mut self,
         index: u64,
         now_ns: i64,
         request: R::Request,
         observer: &mut O,
-    ) -> Result<usize, R::Refusal>
+    ) -> Result<Option<usize>, R::Refusal>
     where
         R: Serve<O>,
     {
         debug_assert!(now_ns >= self.now_ns, "a request from before the last event");
-        let gpu = self.routes.pick(index);
-        self.all[gpu].admit(&request, &self.model)?;
+        // While anybody waits for all of them, nobody overtakes.
+        let picked = self.routes.pick(index).filter(|_| self.queue.is_empty());
+        self.admit(picked, &request)?;
         self.now_ns = now_ns;
+        let Some(gpu) = picked else {
+            self.queue.push_back(request);
+            return Ok(None);
+        };
         self.taken[gpu] += 1;
-        self.all[gpu].arrive(now_ns, request, &self.model, observer);
+        self.all[gpu].arrive(gpu, now_ns, request, &self.model, observer);
         self.note(gpu);
-        Ok(gpu)
+        Ok(Some(gpu))
+    }
+
+    /// Without a replica for it, the queue that all share counts as that of any of them.
+    fn admit(&mut self, picked: Option<usize>, request: &R::Request) -> Result<(), R::Refusal> {
+        let replica = &mut self.all[picked.unwrap_or(0)];
+        if picked.is_some() {
+            return replica.admit(request, &self.model);
+        }
+        std::mem::swap(&mut self.queue, replica.queue());
+        let admitted = replica.admit(request, &self.model);
+        std::mem::swap(&mut self.queue, replica.queue());
+        admitted
+    }
+
+    /// Let something happen on a replica that may begin with those who wait for all of them, after those that it has been given.
+    fn with_queue(&mut self, gpu: usize, happens: impl FnOnce(&mut R, &R::Model)) {
+        let replica = &mut self.all[gpu];
+        if !self.routes.shares() || gpu >= self.replicas.ready() {
+            return happens(replica, &self.model);
+        }
+        let given = replica.queue().len();
+        while let Some(request) = replica.queue().pop_back() {
+            self.queue.push_front(request);
+        }
+        let before = self.queue.len();
+        std::mem::swap(&mut self.queue, replica.queue());
+        happens(replica, &self.model);
+        if !replica.gathers() {
+            std::mem::swap(&mut self.queue, replica.queue());
+            let begun = before - self.queue.len();
+            replica.queue().extend(self.queue.drain(..given.saturating_sub(begun)));
+        }
+        self.taken[gpu] += (before - self.queue.len() - given) as u64;
     }
 
     fn note(&mut self, gpu: usize) {
         let it = &self.all[gpu];
         self.ends.set(gpu, it.next_ns(&self.model).map_or(u64::MAX, |end_ns| end_ns as u64));
-        self.routes.note(gpu, it.load());
+        self.routes.note(gpu, key(it, &self.model, self.routes.shares()));
     }
 
-    fn note_ready(&mut self) {
-        let all = &self.all;
-        self.routes.set_ready(self.replicas.ready(), |gpu| all[gpu].load());
+    fn note_ready<O: Watch>(&mut self, observer: &mut O)
+    where
+        R: Serve<O>,
+    {
+        let (all, model, shares) = (&self.all, &self.model, self.routes.shares());
+        self.routes.set_ready(self.replicas.ready(), |gpu| key(&all[gpu], model, shares));
+        // Those that are new begin with what waits.
+        while shares
+            && self.ready() > 0
+            && !self.queue.is_empty()
+            && let Some(gpu) = self.routes.pick(0)
+        {
+            let (now_ns, before) = (self.now_ns, self.queue.len());
+            self.with_queue(gpu, |replica, model| replica.wake(gpu, now_ns, model, observer));
+            self.note(gpu);
+            if self.queue.len() == before {
+                return;
+            }
+        }
+    }
+
+    /// Requests in the queue that all share.
+    pub fn queued(&self) -> usize {
+        self.queue.len()
     }
 
     pub(super) fn replica(&self, gpu: usize) -> &R {
@@ -205,4 +273,9 @@ impl<R: Replica> Cluster<R> {
             cut_ns: None,
         }
     }
+}
+
+/// By what the router goes: the requests on a replica, or its place in the order of those that have one.
+fn key<R: Replica>(replica: &R, model: &R::Model, shares: bool) -> usize {
+    if shares { replica.place(model).unwrap_or(usize::MAX) } else { replica.load() }
 }

@@ -124,6 +124,8 @@ pub enum Router {
     RoundRobin,
     /// By lot.
     Random,
+    /// None: all wait in one queue, and the first in it goes to the first GPU that has a place.
+    Shared,
 }
 
 /// Failures that the cluster commits on request. The three rates exclude each other and add up to at most 1.
@@ -272,6 +274,10 @@ impl ClusterConfig {
             let problem = "does not go with prefill_servers: its batches compute their own prompts";
             return Err(SimError::value("static_batching", problem));
         }
+        if self.router == Router::Shared && self.prefill_servers.is_some() {
+            let problem = "cannot be shared with prefill_servers: prompts wait for the servers of their own GPU";
+            return Err(SimError::value("router", problem));
+        }
         match self.max_batched_tokens {
             Some(tokens) if tokens < self.max_batch => {
                 let problem = format!("must be at least max_batch ({}), not {tokens}", self.max_batch);
@@ -368,6 +374,7 @@ mod tests {
             (r#"{"iteration_base_s": 0.0, "iteration_per_sequence_s": 0.0}"#, "must not be 0"),
             (r#"{"model": ""}"#, "model"),
             (r#"{"router": "best"}"#, "unknown variant `best`"),
+            (r#"{"router": "shared", "prefill_servers": {}}"#, "router of the simulated cluster cannot be shared"),
             (r#"{"faults": {"fail_rate": 1.5}}"#, "faults.fail_rate"),
             (r#"{"faults": {"fail_rate": 0.6, "reset_rate": 0.6}}"#, "add up to 1.2"),
             (r#"{"faults": {"stall_s": 2.0, "stall_every_s": 1.0}}"#, "faults.stall_every_s"),

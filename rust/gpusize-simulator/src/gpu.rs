@@ -235,18 +235,34 @@ impl<P> Replica for Gpu<P> {
         }
         if Replica::waiting(self) >= limits.queue { Err(Refusal::QueueFull) } else { Ok(()) }
     }
+
+    fn queue(&mut self) -> &mut VecDeque<Sequence<P>> {
+        &mut self.waiting
+    }
+
+    /// Of continuous batches the smallest comes first; of those that run to their end the one that is put together.
+    fn place(&self, limits: &Limits) -> Option<usize> {
+        if limits.whole.is_some() {
+            return self.batch.is_empty().then_some(usize::from(!self.gathers()));
+        }
+        let load = self.joined() + Replica::waiting(self);
+        (load < limits.max_batch).then_some(load)
+    }
+
+    fn gathers(&self) -> bool {
+        self.gathers_until_ns.is_some()
+    }
 }
 
 impl<P: Payload, O: Observer<P>> Serve<O> for Gpu<P> {
     /// Take a request at `now_ns`; `next_ns` may be another one afterwards.
-    fn arrive(&mut self, now_ns: i64, sequence: Sequence<P>, limits: &Limits, observer: &mut O) {
+    fn arrive(&mut self, gpu: usize, now_ns: i64, sequence: Sequence<P>, limits: &Limits, observer: &mut O) {
         if let Some(apart) = &limits.apart {
             return self.prefillers.arrive(now_ns, sequence, apart, observer);
         }
         if self.span == 0 {
             self.waiting.push_back(sequence);
-            // Nothing that is told of an idle one has its number.
-            self.begin(0, now_ns, limits, observer);
+            self.begin(gpu, now_ns, limits, observer);
             return;
         }
         let first = limits.whole.is_none() && Replica::waiting(self) == 0;
@@ -295,6 +311,10 @@ impl<P: Payload, O: Observer<P>> Serve<O> for Gpu<P> {
             observer.finished(gpu, end_ns, gone, tokens);
         }
         self.begin(gpu, end_ns, limits, observer);
+    }
+
+    fn wake(&mut self, gpu: usize, now_ns: i64, limits: &Limits, observer: &mut O) {
+        self.begin(gpu, now_ns, limits, observer);
     }
 }
 
@@ -507,8 +527,8 @@ impl<P: Payload> Cluster<Gpu<P>> {
         Self::of(shape, limits, || Gpu::new(config.kv_blocks, limits.apart.as_ref()))
     }
 
-    /// Take a request at its `arrived_ns`, up to which the cluster must have advanced; returns its GPU.
-    pub fn arrive(&mut self, sequence: Sequence<P>, observer: &mut impl Observer<P>) -> Result<usize, Refusal> {
+    /// Take a request at its `arrived_ns`, up to which the cluster must have advanced; returns its GPU, `None` where all GPUs share a queue.
+    pub fn arrive(&mut self, sequence: Sequence<P>, observer: &mut impl Observer<P>) -> Result<Option<usize>, Refusal> {
         debug_assert!(sequence.output_tokens > 0, "a request without an answer");
         self.take(sequence.index, sequence.arrived_ns, sequence, observer)
     }

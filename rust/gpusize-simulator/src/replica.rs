@@ -1,5 +1,7 @@
 //! What a cluster is made of: replicas that take requests, and are done with them one event after the other.
 
+use std::collections::VecDeque;
+
 /// What a driver of any cluster gets to see. Times are the cluster's own.
 pub trait Watch {
     /// From `at_ns` on, `desired` replicas are asked for, and the first `ready` take requests.
@@ -37,13 +39,27 @@ pub trait Replica {
 
     /// Refuse a request that it cannot take now.
     fn admit(&self, request: &Self::Request, model: &Self::Model) -> Result<(), Self::Refusal>;
+
+    /// Requests that have not begun, in order. Where replicas share a queue, it stands here for as long as an event of this one lasts.
+    fn queue(&mut self) -> &mut VecDeque<Self::Request>;
+
+    /// Where replicas share a queue: who goes first among those with a place for one more request, the least; `None` without a place.
+    fn place(&self, model: &Self::Model) -> Option<usize>;
+
+    /// Whether it waits for more before it begins with those in [`Replica::queue`]; they are its own then.
+    fn gathers(&self) -> bool {
+        false
+    }
 }
 
 /// A replica whose events a driver of this kind is told of.
 pub trait Serve<O: Watch>: Replica {
-    /// Take a request at `now_ns`, which [`Replica::admit`] has let in.
-    fn arrive(&mut self, now_ns: i64, request: Self::Request, model: &Self::Model, observer: &mut O);
+    /// Take a request at `now_ns`, which [`Replica::admit`] has let in; `number` is its own in the cluster.
+    fn arrive(&mut self, number: usize, now_ns: i64, request: Self::Request, model: &Self::Model, observer: &mut O);
 
-    /// Let happen at `now_ns` what [`Replica::next_ns`] said; `number` is its own in the cluster.
+    /// Let happen at `now_ns` what [`Replica::next_ns`] said.
     fn step(&mut self, number: usize, now_ns: i64, model: &Self::Model, observer: &mut O);
+
+    /// Begin with those in [`Replica::queue`], of an idle one that is new.
+    fn wake(&mut self, number: usize, now_ns: i64, model: &Self::Model, observer: &mut O);
 }

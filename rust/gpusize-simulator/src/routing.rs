@@ -57,7 +57,7 @@ pub(super) struct Routes {
     router: Router,
     lots: Draw,
     ready: usize,
-    /// Requests on each ready GPU; of no use to the other routers, which do without.
+    /// Requests on each ready GPU, or its place in the order of those that have one; of no use to the other routers, which do without.
     loads: Tournament,
 }
 
@@ -69,34 +69,49 @@ impl Routes {
         routes
     }
 
-    /// From now on the first `ready` GPUs take requests; `load` tells how many each has.
-    pub(super) fn set_ready(&mut self, ready: usize, load: impl Fn(usize) -> usize) {
+    /// Whether it asks for anything but the number of a request.
+    fn looks(&self) -> bool {
+        matches!(self.router, Router::LeastLoaded | Router::Shared)
+    }
+
+    /// Whether all GPUs share a queue.
+    pub(super) fn shares(&self) -> bool {
+        self.router == Router::Shared
+    }
+
+    /// From now on the first `ready` GPUs take requests; `key` tells which of them comes first: the least, and never one with
+    /// [`usize::MAX`].
+    pub(super) fn set_ready(&mut self, ready: usize, key: impl Fn(usize) -> usize) {
         let before = std::mem::replace(&mut self.ready, ready);
-        if self.router != Router::LeastLoaded {
+        if !self.looks() {
             return;
         }
         for gpu in ready..before {
             self.loads.set(gpu, u64::MAX);
         }
         for gpu in before..ready {
-            self.loads.set(gpu, load(gpu) as u64);
+            self.loads.set(gpu, key(gpu) as u64);
         }
     }
 
-    /// A GPU has so many requests now, running and waiting.
-    pub(super) fn note(&mut self, gpu: usize, load: usize) {
-        if self.router == Router::LeastLoaded && gpu < self.ready {
-            self.loads.set(gpu, load as u64);
+    /// The key of a GPU is this now.
+    pub(super) fn note(&mut self, gpu: usize, key: usize) {
+        if self.looks() && gpu < self.ready {
+            self.loads.set(gpu, key as u64);
         }
     }
 
-    /// The GPU of request `index`; one at least is ready.
-    pub(super) fn pick(&self, index: u64) -> usize {
+    /// The GPU of request `index`; one at least is ready. `None`: it has to wait for one.
+    pub(super) fn pick(&self, index: u64) -> Option<usize> {
         debug_assert!(self.ready > 0, "a request without a ready GPU");
         match self.router {
-            Router::RoundRobin => (index % self.ready as u64) as usize,
-            Router::Random => (self.lots.unit(index) * self.ready as f64) as usize,
-            Router::LeastLoaded => self.loads.least().1,
+            Router::RoundRobin => Some((index % self.ready as u64) as usize),
+            Router::Random => Some((self.lots.unit(index) * self.ready as f64) as usize),
+            Router::LeastLoaded => Some(self.loads.least().1),
+            Router::Shared => {
+                let (key, gpu) = self.loads.least();
+                (key < u64::MAX).then_some(gpu)
+            }
         }
     }
 }
@@ -118,7 +133,7 @@ mod tests {
                 match lot % 8 {
                     0..=3 => {
                         let first = (0..ready).min_by_key(|&gpu| loads[gpu]).unwrap();
-                        assert_eq!(routes.pick(step), first, "{gpus} GPUs, step {step}: {loads:?}");
+                        assert_eq!(routes.pick(step), Some(first), "{gpus} GPUs, step {step}: {loads:?}");
                         loads[first] += 1;
                         routes.note(first, loads[first]);
                     }
@@ -138,13 +153,13 @@ mod tests {
     #[test]
     fn other_routers_go_by_the_number_of_the_request() {
         let mut turns = Routes::new(Router::RoundRobin, 1, 4, 4);
-        assert_eq!([0, 1, 5, 7].map(|index| turns.pick(index)), [0, 1, 1, 3]);
+        assert_eq!([0, 1, 5, 7].map(|index| turns.pick(index)), [0, 1, 1, 3].map(Some));
         turns.set_ready(3, |_| 0);
-        assert_eq!([0, 1, 5, 7].map(|index| turns.pick(index)), [0, 1, 2, 1]);
+        assert_eq!([0, 1, 5, 7].map(|index| turns.pick(index)), [0, 1, 2, 1].map(Some));
         let lots = Routes::new(Router::Random, 1, 4, 3);
         let mut counts = [0; 4];
         for index in 0..3000 {
-            counts[lots.pick(index)] += 1;
+            counts[lots.pick(index).expect("one is ready")] += 1;
         }
         assert!(counts[..3].iter().all(|count| (900..1100).contains(count)) && counts[3] == 0, "{counts:?}");
     }

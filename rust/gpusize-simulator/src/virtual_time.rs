@@ -272,12 +272,13 @@ impl<'a> GpuDriver<'a> {
         let (slot, at_ns, prompt_tokens) = (sequence.payload.0, sequence.arrived_ns, sequence.prompt_tokens);
         self.clients.request(slot).given_ns = at_ns;
         match cluster.arrive(sequence, self) {
-            Ok(gpu) => {
+            Ok(Some(gpu)) => {
                 self.clients.request(slot).gpu = gpu as u32;
                 if let Some(meters) = &mut self.around.meters {
                     meters.given(gpu, prompt_tokens);
                 }
             }
+            Ok(None) => {}
             Err(Refusal::TooLong { .. } | Refusal::QueueFull) => self.refuse(slot, self.stalls.to_world_ns(at_ns)),
         }
     }
@@ -374,6 +375,13 @@ impl Observer<Slot> for GpuDriver<'_> {
         }
         for running in &batch[fresh..] {
             let request = self.clients.request(running.sequence.payload.0);
+            if let Some(meters) = self.around.meters.as_mut().filter(|_| request.gpu != gpu as u32) {
+                // It waited in a queue that all share.
+                let tokens = running.sequence.prompt_tokens;
+                (request.gpu != u32::MAX).then(|| meters.ended(request.gpu as usize, tokens));
+                meters.given(gpu, tokens);
+            }
+            request.gpu = gpu as u32;
             request.start_ns = self.stalls.to_world_ns(running.admitted_ns).max(request.sent_ns);
             request.first_token_ns = self.stalls.to_world_ns(end_ns);
             if let Some(meters) = &mut self.around.meters {

@@ -86,7 +86,7 @@ fn random_case(seed: u64) -> (ClusterConfig, Vec<(i64, u32, u32)>) {
         kv_blocks: pick(2, 8, 40),
         kv_block_tokens: pick(3, 1, 16),
         queue_limit: (draw.unit(4) < 0.3).then(|| pick(5, 1, 5)),
-        router: [Router::LeastLoaded, Router::RoundRobin, Router::Random][pick(6, 0, 2) as usize],
+        router: [Router::LeastLoaded, Router::RoundRobin, Router::Random, Router::Shared][pick(6, 0, 3) as usize],
         seed,
         ..ClusterConfig::default()
     };
@@ -124,13 +124,14 @@ fn run(config: &ClusterConfig, arrivals: &[(i64, u32, u32)], skip: bool) -> (Log
     for (index, &arrival) in arrivals.iter().enumerate() {
         cluster.advance(arrival.0, &mut log);
         match cluster.arrive(sequence(index as u64, arrival, None), &mut log) {
-            Ok(gpu) => assert!(gpu < config.gpus as usize),
+            Ok(gpu) => assert!(gpu.is_none_or(|gpu| gpu < config.gpus as usize)),
             Err(Refusal::QueueFull) => refused += 1,
             Err(Refusal::TooLong { tokens, limit }) => {
                 assert!(tokens > limit);
                 refused += 1;
             }
         }
+        assert!(config.queue_limit.is_none_or(|limit| cluster.queued() <= limit as usize));
         for gpu in 0..cluster.gpus() {
             assert!(cluster.used_blocks(gpu) <= config.kv_blocks);
             // Who had to leave is not refused.
@@ -141,6 +142,7 @@ fn run(config: &ClusterConfig, arrivals: &[(i64, u32, u32)], skip: bool) -> (Log
     while cluster.next_event_ns().is_some() {
         cluster.step(&mut log);
     }
+    assert_eq!(cluster.queued(), 0);
     for gpu in 0..cluster.gpus() {
         assert_eq!((cluster.used_blocks(gpu), cluster.running(gpu), cluster.waiting(gpu)), (0, 0, 0));
     }
@@ -216,6 +218,6 @@ fn what_never_fits_is_refused_at_once() {
     let mut log = Log { max_batch: 32, ..Log::default() };
     let refusal = cluster.arrive(sequence(0, (0, 20, 21), None), &mut log);
     assert_eq!(refusal, Err(Refusal::TooLong { tokens: 41, limit: 40 }));
-    assert_eq!(cluster.arrive(sequence(1, (0, 20, 20), None), &mut log), Ok(0));
+    assert_eq!(cluster.arrive(sequence(1, (0, 20, 20), None), &mut log), Ok(Some(0)));
     assert_eq!(cluster.used_blocks(0), 4);
 }

@@ -23,7 +23,7 @@ class ClusterLoad:
         process: ``poisson`` or ``constant``.
         think_s: mean pause.
         think: ``none``, ``constant`` or ``exponential``.
-        router: ``least_loaded``, ``round_robin`` or ``random``.
+        router: ``least_loaded``, ``round_robin``, ``random`` or ``shared``, as in ``Question``.
     """
 
     users: float | None = None

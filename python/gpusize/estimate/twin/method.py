@@ -31,6 +31,10 @@ LINEAR_ASSUMED: Final = (
     "replicas do not slow each other down; only one count was measured, so measure two or more together to check"
 )
 SAME: Final = "all replicas are like the measured one, and requests like the measured ones"
+OWN_QUEUES: Final = (
+    "each replica is taken to have a queue of its own: instances of one Triton server share one, and then it takes "
+    "another number; ask with --router shared"
+)
 LEVELS: Final = 2
 """Fewer loads tell nothing of how times grow."""
 MODELS: Final = {
@@ -124,6 +128,8 @@ class Fitted:
             return replace(base, reason=f"{least} GPUs were measured, which is not a whole number of replicas of {per}")
         sized = self._sizer.size(ClusterLoad.asked_by(question), risk=question.risk)
         found = _answered(base, sized, self._visits, self._sizer.curves, question)
+        if question.router == "least_loaded" and (found.gpus or 0) > least and _of_tensors(self._usable):
+            found = replace(found, warnings=(*found.warnings, OWN_QUEUES))
         return with_served(found, [visit for visit in self._visits if visit.gpus == least])
 
     def performance(self, question: Question, gpus: int) -> Performance | None:
@@ -135,6 +141,10 @@ class Fitted:
             return None
         least = min(visit.gpus for visit in self._visits)
         return self._sizer.performance(ClusterLoad.asked_by(question), gpus / least)
+
+
+def _of_tensors(levels: Sequence[LevelData]) -> bool:
+    return any(level.nature == "inference" for level in levels)
 
 
 def _usable(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]]:

@@ -42,11 +42,12 @@ def refused(base: Estimate, visits: Sequence[Observed]) -> Estimate:
 
 def loop(question: Question) -> str:
     """The question's load as an assumption."""
-    router = question.router.replace("_", " ")
+    shared = question.router == "shared"
+    router = "one queue for all replicas" if shared else f"behind a router: {question.router.replace('_', ' ')}"
     if question.rate is not None:
-        return f"requests come as a {question.process} process, whatever is in flight, behind a router: {router}"
+        return f"requests come as a {question.process} process, whatever is in flight, {router}"
     think = "" if question.think == "none" else f", each pausing {question.think_s:g} s ({question.think}) in between"
-    return f"users ask again after each answer{think}, behind a router: {router}"
+    return f"users ask again after each answer{think}, {router}"
 
 
 def around(found: Sized, visits: Sequence[Observed]) -> tuple[int, ...]:

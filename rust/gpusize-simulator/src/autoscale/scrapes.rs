@@ -93,12 +93,13 @@ impl Scrapes {
         };
         let replicas: Vec<_> = (0..up).map(|gpu| cluster.is_up(gpu).then(|| sample(gpu))).collect();
         let flying: usize = (0..up).map(|gpu| cluster.replica(gpu).load()).sum();
+        let held = waiting.held + cluster.queued();
         let gateway = Sample {
-            held: waiting.held as f64,
+            held: held as f64,
             arrived: waiting.arrived as f64,
             dispatched: (0..cluster.gpus()).map(|gpu| cluster.taken(gpu)).sum::<u64>() as f64,
             flying: flying as f64,
-            unanswered: (waiting.held + flying) as f64,
+            unanswered: (held + flying) as f64,
             ready: cluster.ready() as f64,
             histograms: self.histograms_of(meters.map(|meters| &meters.gateway), true),
             ..Sample::default()

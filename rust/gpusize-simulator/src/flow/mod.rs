@@ -120,7 +120,7 @@ pub struct FlowColumns {
     pub end_ns: Vec<i64>,
     /// The place of its size in the sizes that were handed over.
     pub size: Vec<u32>,
-    /// Requests on its server as it came, active and waiting, itself among them.
+    /// Requests on its server as it came, active and waiting, itself among them. Of a queue that all servers share, each has an equal part.
     pub active_at_arrival: Vec<u32>,
     /// Ok or shed.
     pub outcome: Vec<Outcome>,

@@ -90,10 +90,13 @@ impl FlowDriver<'_> {
     fn hand_over(&mut self, index: u64, now_ns: i64, customer: Customer, cluster: &mut Cluster<Server>) {
         let slot = customer.slot;
         self.clients.request(slot).given_ns = now_ns;
-        let Ok(gpu) = cluster.take(index, now_ns, customer, self);
+        let Ok(server) = cluster.take(index, now_ns, customer, self);
+        // In a queue that all share, each of them has its part; all are full.
+        let shared = || cluster.load(0) + cluster.queued().div_ceil(cluster.ready());
+        let ahead = server.map_or_else(shared, |server| cluster.load(server));
         let request = self.clients.request(slot);
-        request.gpu = gpu as u32;
-        request.output = u32::try_from(cluster.load(gpu)).unwrap_or(u32::MAX - 1);
+        request.gpu = server.map_or(request.gpu, |server| server as u32);
+        request.output = u32::try_from(ahead).unwrap_or(u32::MAX - 1);
     }
 
     fn refuse(&mut self, slot: usize, at_ns: i64) {
@@ -174,8 +177,9 @@ impl Watch for FlowDriver<'_> {
 }
 
 impl Service for FlowDriver<'_> {
-    fn begins(&mut self, at_ns: i64, slot: usize) {
-        self.clients.request(slot).start_ns = at_ns;
+    fn begins(&mut self, server: usize, at_ns: i64, slot: usize) {
+        let request = self.clients.request(slot);
+        (request.gpu, request.start_ns) = (server as u32, at_ns);
     }
 
     fn done(&mut self, at_ns: i64, slot: usize) {

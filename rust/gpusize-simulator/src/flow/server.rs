@@ -56,8 +56,8 @@ pub(super) struct Server {
 
 /// What a driver of flow-equivalent servers gets to see.
 pub(super) trait Service: Watch {
-    /// The request in a slot is active from now on.
-    fn begins(&mut self, at_ns: i64, slot: usize);
+    /// The request in a slot is active on a server from now on.
+    fn begins(&mut self, server: usize, at_ns: i64, slot: usize);
     /// It is done.
     fn done(&mut self, at_ns: i64, slot: usize);
 }
@@ -79,10 +79,10 @@ impl Server {
         }
     }
 
-    fn begin(&mut self, now_ns: i64, request: Customer, observer: &mut impl Service) {
+    fn begin(&mut self, number: usize, now_ns: i64, request: Customer, observer: &mut impl Service) {
         let done = self.served + request.size;
         self.active.push(Reverse((done.to_bits(), request.row, request.slot)));
-        observer.begins(now_ns, request.slot);
+        observer.begins(number, now_ns, request.slot);
     }
 }
 
@@ -118,20 +118,28 @@ impl Replica for Server {
     fn admit(&self, _request: &Customer, _speeds: &Speeds) -> Result<(), Infallible> {
         Ok(())
     }
+
+    fn queue(&mut self) -> &mut VecDeque<Customer> {
+        &mut self.waiting
+    }
+
+    fn place(&self, speeds: &Speeds) -> Option<usize> {
+        (self.active.len() < speeds.max_active).then_some(self.active.len())
+    }
 }
 
 impl<O: Service> Serve<O> for Server {
-    fn arrive(&mut self, now_ns: i64, request: Customer, speeds: &Speeds, observer: &mut O) {
+    fn arrive(&mut self, number: usize, now_ns: i64, request: Customer, speeds: &Speeds, observer: &mut O) {
         self.advance(now_ns, speeds);
         if self.active.len() < speeds.max_active {
-            self.begin(now_ns, request, observer);
+            self.begin(number, now_ns, request, observer);
         } else {
             self.waiting.push_back(request);
         }
     }
 
     /// A request is done, and the one that has waited longest becomes active instead.
-    fn step(&mut self, _gpu: usize, now_ns: i64, speeds: &Speeds, observer: &mut O) {
+    fn step(&mut self, number: usize, now_ns: i64, speeds: &Speeds, observer: &mut O) {
         self.advance(now_ns, speeds);
         let Some(Reverse((done, _, slot))) = self.active.pop() else { return };
         // Of the last fraction of a nanosecond nothing is lost: the others keep what they got.
@@ -141,9 +149,18 @@ impl<O: Service> Serve<O> for Server {
             self.served = 0.0;
         }
         if let Some(next) = self.waiting.pop_front() {
-            self.begin(now_ns, next, observer);
+            self.begin(number, now_ns, next, observer);
         }
         observer.done(now_ns, slot);
+    }
+
+    fn wake(&mut self, number: usize, now_ns: i64, speeds: &Speeds, observer: &mut O) {
+        self.advance(now_ns, speeds);
+        while self.active.len() < speeds.max_active
+            && let Some(next) = self.waiting.pop_front()
+        {
+            self.begin(number, now_ns, next, observer);
+        }
     }
 }
 
@@ -163,7 +180,7 @@ mod tests {
     impl Watch for Log {}
 
     impl Service for Log {
-        fn begins(&mut self, at_ns: i64, slot: usize) {
+        fn begins(&mut self, _: usize, at_ns: i64, slot: usize) {
             self.begun.push((slot, at_ns));
         }
 
@@ -185,8 +202,8 @@ mod tests {
         // Alone 1/s; two get 1.5/s together.
         let speeds = Speeds::new(&FlowConfig::new(vec![1.0, 1.5]));
         let (mut server, mut log) = (Server::default(), Log::default());
-        server.arrive(0, Customer { row: 0, slot: 7, size: 4.0 }, &speeds, &mut log);
-        server.arrive(S, Customer { row: 1, slot: 8, size: 1.5 }, &speeds, &mut log);
+        server.arrive(0, 0, Customer { row: 0, slot: 7, size: 4.0 }, &speeds, &mut log);
+        server.arrive(0, S, Customer { row: 1, slot: 8, size: 1.5 }, &speeds, &mut log);
         assert_eq!(log.begun, [(7, 0), (8, S)]);
         // Slot 8 needs 2 s at 0.75/s; then slot 7 has 1.5 left, alone.
         assert_eq!(run(&mut server, &speeds).done, [(8, 3 * S), (7, 4 * S + S / 2)]);
@@ -198,7 +215,7 @@ mod tests {
         let speeds = Speeds::new(&FlowConfig { max_active: Some(2), ..FlowConfig::new(vec![1.0, 1.0]) });
         let (mut server, mut log) = (Server::default(), Log::default());
         for row in 0..4 {
-            server.arrive(0, Customer { row, slot: row, size: 1.0 }, &speeds, &mut log);
+            server.arrive(0, 0, Customer { row, slot: row, size: 1.0 }, &speeds, &mut log);
         }
         assert_eq!((log.begun, server.load()), (vec![(0, 0), (1, 0)], 4));
         let log = run(&mut server, &speeds);
@@ -211,7 +228,7 @@ mod tests {
         let speeds = Speeds::new(&FlowConfig::new(vec![1e-9]));
         let mut server = Server::default();
         for row in 0..3 {
-            server.arrive(S, Customer { row, slot: row, size: 1e12 }, &speeds, &mut Log::default());
+            server.arrive(0, S, Customer { row, slot: row, size: 1e12 }, &speeds, &mut Log::default());
         }
         assert_eq!(run(&mut server, &speeds).done.last(), Some(&(2, i64::MAX)));
     }
@@ -221,7 +238,7 @@ mod tests {
         let speeds = Speeds::new(&FlowConfig::new(vec![1.0, 2.0]));
         let mut server = Server::default();
         for row in 0..4 {
-            server.arrive(0, Customer { row, slot: row, size: 1.0 }, &speeds, &mut Log::default());
+            server.arrive(0, 0, Customer { row, slot: row, size: 1.0 }, &speeds, &mut Log::default());
         }
         assert_eq!(run(&mut server, &speeds).done.last(), Some(&(3, 2 * S)));
     }

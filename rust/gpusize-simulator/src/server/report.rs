@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::seconds;
+use super::super::{Cluster, seconds};
 use super::exposition::{Buckets, Page, escape};
 use super::kserve;
 use super::metrics::GpuMetrics;
@@ -104,6 +104,9 @@ fn own_series(page: &mut Page, shared: &Shared, labels: &str) {
         page.sample(name, labels, count as f64);
     }
     kubernetes(page, shared, desired, ready);
+    let name = "gpusize_sim_queued";
+    page.family(name, "gauge", "Requests that wait in the queue that all GPUs share.");
+    page.sample(name, labels, shared.with_cluster(Cluster::queued) as f64);
     let name = "gpusize_sim_answers_total";
     page.family(name, "counter", "Answers by what became of them.");
     for (kind, &count) in &metrics.answers {
@@ -159,7 +162,7 @@ pub(super) fn stats(shared: &Shared) -> Value {
         let gpus = 0..cluster.gpus();
         (
             gpus.clone().map(|gpu| cluster.running(gpu)).sum(),
-            gpus.clone().map(|gpu| cluster.waiting(gpu)).sum(),
+            gpus.clone().map(|gpu| cluster.waiting(gpu)).sum::<usize>() + cluster.queued(),
             gpus.map(|gpu| cluster.busy_ns(gpu) as f64 / now_ns as f64).collect(),
         )
     });
