@@ -19,6 +19,8 @@ from benches.real.question import Answer, Question, Truth, draw, holds, right
 __all__ = ["METHODS", "Judged", "ask", "judged", "tell"]
 
 METHODS = ("auto", "crossing", "slope")
+OWN_QUEUES = "auto, own queues"
+"""The default, not told that replicas share a queue."""
 EXACT, WITHIN_ONE, HOLDS = 0.85, 0.98, 0.93
 """The bounds of the suite of estimates, on the shares themselves: so few questions tell a share to a tenth."""
 
@@ -32,27 +34,31 @@ class Judged:
     answers: Mapping[str, Answer]
 
 
-def ask(runs: Sequence[Path], question: Question) -> dict[str, Answer]:
-    """What each method says of a question from runs on one replica."""
+def ask(runs: Sequence[Path], question: Question, router: str = "least_loaded") -> dict[str, Answer]:
+    """What each method says of a question from runs on one replica, where several are behind such a router."""
     result, asked = gpusize.open_run(runs), question.asked
     load: dict[str, Any] = {"rate": asked.amount} if asked.per_second else {"users": asked.amount}
     pause: dict[str, Any] = {"think_s": asked.think_s, "think": "exponential"} if asked.think_s else {}
-    found = {name: result.estimate(slos=question.slo, method=name, **load, **pause) for name in METHODS}
+    load |= {"slos": question.slo, **pause}
+    found = {name: result.estimate(method=name, router=router, **load) for name in METHODS}
+    if router == "shared":
+        found[OWN_QUEUES] = result.estimate(**load)
     return {name: Answer(each.gpus, each.gpus_low, each.gpus_high) for name, each in found.items()}
 
 
 def judged(workload: Workload, found: Measured, many: int, seed: int) -> list[Judged]:
     """Questions about what was measured, and what each method says of them."""
     drawn = draw(workload.name, found.times, found.alone, workload.metric, many, seed)
-    return [Judged(question, truth, ask(found.runs, question)) for question, truth in drawn]
+    return [Judged(question, truth, ask(found.runs, question, workload.router)) for question, truth in drawn]
 
 
 def tell(ctx: Context, name: str, answered: Sequence[Judged], note: str, before: CpuTimes) -> None:
     """Tables of the questions and of the methods, and the bars of the default."""
     steal = f"steal {100 * CpuTimes.now().steal_share(before):.2f} %"
-    header = ("load", "SLO", "replicas: share within", "truth", *METHODS)
+    told = list(answered[0].answers)
+    header = ("load", "SLO", "replicas: share within", "truth", *told)
     ctx.report.table(f"{name}: questions", header, [_row(each) for each in answered], f"{note} Meanwhile {steal}.")
-    methods = [[method, *map(_percent, _figures(answered, method))] for method in METHODS]
+    methods = [[method, *map(_percent, _figures(answered, method))] for method in told]
     columns = ("method", "answered", "exact", "within one", "too few", "interval holds")
     ctx.report.table(f"{name}: methods, percent of {len(answered)} questions", columns, methods)
     _, exact, near, _, held = _figures(answered, "auto")
@@ -88,7 +94,7 @@ def _row(one: Judged) -> list[str]:
     question, truth = one.question, one.truth
     within = ", ".join(f"{count}: {100 * found:.1f}" for count, found in sorted(truth.attained.items()))
     count = f"over {max(truth.attained)}" if truth.beyond else str(truth.count)
-    answers = [_said(one.answers[name]) for name in METHODS]
+    answers = [_said(each) for each in one.answers.values()]
     return [f"{question.workload}, {question.asked}", question.slo, within, count, *answers]
 
 

@@ -39,12 +39,14 @@ class Workload:
         words: options of ``gpusize run`` that say what a request is.
         metric: ``runtime`` or ``ttft``.
         loads: that questions are about; all are users, or all rates.
+        router: which of several replicas a request goes to, as ``gpusize estimate --router`` takes it.
     """
 
     name: str
     words: tuple[str, ...]
     metric: str
     loads: tuple[Asked, ...]
+    router: str = "least_loaded"
 
 
 @dataclass(frozen=True)

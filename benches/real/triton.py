@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from benches.lib.context import Context, say
@@ -26,10 +27,10 @@ PAUSING = (20, 40, 60, 100)
 RATES = (30.0, 50.0, 80.0, 110.0)
 
 WORKLOADS = {
-    "sleep": Workload("equal times", (), "runtime", tuple(map(Asked, USERS))),
-    "varied": Workload("varied times", (), "runtime", tuple(map(Asked, USERS))),
-    "steps": Workload("batches", (), "runtime", tuple(Asked(n, think_s=0.5) for n in PAUSING)),
-    "drawn": Workload("varied times at a rate", (), "runtime", tuple(Asked(rate, per_second=True) for rate in RATES)),
+    "sleep": Workload("equal times", (), "runtime", tuple(map(Asked, USERS)), "shared"),
+    "varied": Workload("varied times", (), "runtime", tuple(map(Asked, USERS)), "shared"),
+    "steps": Workload("batches", (), "runtime", tuple(Asked(n, think_s=0.5) for n in PAUSING), "shared"),
+    "drawn": Workload("varied times at a rate", (), "runtime", tuple(Asked(rate, True) for rate in RATES), "shared"),
 }
 """By model. A batch takes longer the more is in it; its users pause."""
 SAME = {"drawn": "varied"}
@@ -69,4 +70,4 @@ def _measured(ctx: Context, folder: Path, model: str, workload: Workload) -> Mea
 
 def _of(workload: Workload, url: str, model: str) -> Workload:
     words = ("--url", url, "--api", "kserve", "--model", model, "--input", "random")
-    return Workload(workload.name, (*words, *workload.words), workload.metric, workload.loads)
+    return replace(workload, words=(*words, *workload.words))
