@@ -115,10 +115,7 @@ def _sampled(curve: Curve, capacity: float) -> float:
         values = np.exp(near.logs)
         spread = float(values.std()) / near.mean if math.isfinite(near.mean) and near.mean > 0 else 0.0
         return min(0.2, spread / math.sqrt(max(n, 1)))
-    users = max(1, round(capacity))
-    step = 0.05
-    slope = (curve.stretched(users, math.exp(step)) - curve.stretched(users, math.exp(-step))) / (2 * step)
-    return min(0.2, math.sqrt(share * (1 - share) / max(n, 1)) / max(slope, 1e-2))
+    return min(0.2, _half(curve, max(1, round(capacity)), share, math.sqrt(share * (1 - share) / max(n, 1))))
 
 
 def _stretches(curve: Curve, capacity: float) -> tuple[float, float]:
@@ -128,7 +125,15 @@ def _stretches(curve: Curve, capacity: float) -> tuple[float, float]:
         mean = curve.mean_over_bound(users)
         return max(1e-6, mean.error / mean.value), mean.freedom
     found: Share = curve.at(users)
-    error = max(found.error, 1e-6)
+    return _half(curve, users, found.value, max(found.error, 1e-6)), found.freedom
+
+
+def _half(curve: Curve, users: int, share: float, error: float) -> float:
+    """What an error of the attainment is worth in the logarithm of the bound, with so many users.
+
+    Between the bounds at which it is so much less and so much more: where times are nearly equal, these are close
+    together, and its slope at one bound may be anything.
+    """
 
     def stretch(wanted: float) -> float:
         low, high = -0.7, 0.7
@@ -137,6 +142,4 @@ def _stretches(curve: Curve, capacity: float) -> tuple[float, float]:
             low, high = (middle, high) if curve.stretched(users, math.exp(middle)) < wanted else (low, middle)
         return 0.5 * (low + high)
 
-    above = min(found.value + error, 1.0 - 1e-9)
-    below = max(found.value - error, 1e-9)
-    return 0.5 * (stretch(above) - stretch(below)), found.freedom
+    return 0.5 * (stretch(min(share + error, 1.0 - 1e-9)) - stretch(max(share - error, 1e-9)))
