@@ -22,7 +22,7 @@ def short_of(outcomes: Sequence[Outcome]) -> list[str]:
     found = Figures.of(outcomes)
     kept = {
         "answered": found.answered.value >= 0.85,
-        "exact up to 20": found.exact.value >= 0.72,
+        "exact up to 20": found.exact.value >= 0.65,
         "within one up to 20": found.within_one.value >= 0.88,
         "within 5 % above 20": found.near.value >= 0.6,
         "too few": found.too_few.value <= 0.2,
