@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -61,7 +62,7 @@ def test_pauses_and_other_routers_change_the_count(levels):
 @pytest.mark.parametrize("bound, truth", [("p50 runtime <= 11.5s", 19), ("p90 runtime <= 12s", 20)])
 def test_times_that_are_nearly_equal_leave_little_doubt(bound, truth):
     """As next to no request lies near the bound, its error was taken for a fifth: 21 GPUs, from 10 to 34."""
-    server = {"max_batch": 1, "output_tokens": {"fixed": {"tokens": 100}}}
+    server: dict[str, Any] = {"max_batch": 1, "output_tokens": {"fixed": {"tokens": 100}}}
     alike = [level(users, requests=400, noise_sigma=0.02, **server) for users in (1, 2, 4, 8, 16, 32)]
     load = {"prompt_tokens": {"uniform": {"min_tokens": 50, "max_tokens": 400}}}
     assert true_gpus({**CLUSTER, **server}, 100, [Slo.parse(bound)], load=load) == truth
