@@ -190,18 +190,15 @@ impl<R: Replica> Cluster<R> {
     {
         let (all, model, shares) = (&self.all, &self.model, self.routes.shares());
         self.routes.set_ready(self.replicas.ready(), |gpu| key(&all[gpu], model, shares));
-        // Those that are new begin with what waits.
+        // Those that are new begin with what waits; others do at their next event.
         while shares
             && self.ready() > 0
             && !self.queue.is_empty()
-            && let Some(gpu) = self.routes.pick(0)
+            && let Some(gpu) = self.routes.pick(0).filter(|&gpu| self.all[gpu].load() == 0)
         {
-            let (now_ns, before) = (self.now_ns, self.queue.len());
+            let now_ns = self.now_ns;
             self.with_queue(gpu, |replica, model| replica.wake(gpu, now_ns, model, observer));
             self.note(gpu);
-            if self.queue.len() == before {
-                return;
-            }
         }
     }
 

@@ -127,9 +127,21 @@ fn one_that_is_asked_for_twice_is_ready_once_and_taken_back_is_never_ready() {
 
 #[test]
 fn skipping_equal_iterations_changes_nothing() {
-    for start_delay_s in [0.0, 0.037] {
+    // With room in the cache for a batch, and without.
+    let kinds = [(Router::LeastLoaded, 4096), (Router::Shared, 4096), (Router::Shared, 2)];
+    for (start_delay_s, (router, kv_blocks)) in
+        [0.0, 0.037].into_iter().flat_map(|delay_s| kinds.map(|kind| (delay_s, kind)))
+    {
         let replicas = steps(&[(0.0, 1), (0.11, 4), (0.25, 2), (0.3, 3), (0.31, 1)]);
-        let config = ClusterConfig { gpus: 4, max_batch: 3, replicas, start_delay_s, ..ClusterConfig::default() };
+        let config = ClusterConfig {
+            gpus: 4,
+            max_batch: 3,
+            router,
+            kv_blocks,
+            replicas,
+            start_delay_s,
+            ..ClusterConfig::default()
+        };
         let run = |skip: bool| {
             let mut cluster = Cluster::new(&config, skip);
             let mut log = Log::default();
@@ -139,10 +151,11 @@ fn skipping_equal_iterations_changes_nothing() {
                 cluster.arrive(sequence(index, now_ns), &mut log).expect("room");
             }
             cluster.advance(i64::MAX, &mut log);
+            assert_eq!(cluster.queued(), 0);
             log
         };
         let fast = run(true);
-        assert_eq!(fast, run(false));
+        assert_eq!(fast, run(false), "{router:?} with {kv_blocks} blocks");
         assert_eq!(fast.ends.len(), 200);
     }
 }
