@@ -142,7 +142,7 @@ CLUSTER: Final[Sequence[tuple[Mapping[str, Any], str]]] = (
     ({"gpus": object()}, "cluster: gpus is of type object"),
     ({"gpu": 2}, "cluster: there is no field gpu; known are model, gpus, "),
     ({"faults": {"fail_rat": 1}}, "cluster: there is no field faults.fail_rat; known are fail_rate, "),
-    ({"router": "best"}, "cluster: router must be one of least_loaded, round_robin, random, not best"),
+    ({"router": "best"}, "cluster: router must be one of least_loaded, round_robin, random, shared, not best"),
     ({"output_tokens": 4}, "cluster: output_tokens does not fit: 4"),
     ({"output_tokens": {"fixed": {}}}, "cluster: output_tokens.fixed lacks tokens"),
     ({"tensor_models": [{}, {"instances": "x"}]}, "cluster: tensor_models[1].instances must be a whole number"),
