@@ -188,6 +188,8 @@ def test_what_the_stand_in_does_not_know_is_assumed_aloud(levels):
     found = ask(calls, [slo], router="random", think_s=2.0, think="fixed")
     assert any("at random it takes more" in text for text in found.assumptions)
     assert any("where they pause longer, fewer GPUs are enough" in text for text in found.assumptions)
+    shared = ask(calls, [slo], router="shared")
+    assert any("each replica has a queue of its own" in text for text in shared.assumptions)
     both = [slo, Slo.parse("p95 ttft <= 1s")]
     joint = ask(calls, both, together=True)
     assert (joint.method, joint.gpus, joint.fallback) == ("twin", None, None)

@@ -35,8 +35,8 @@ UNKNOWN_ROUTER: Final = (
     "the router is as in the test: behind one that picks replicas {router} it takes more than this, and this method "
     "cannot say how many"
 )
-OWN_QUEUES: Final = (
-    "replicas wait each for itself: with one queue for all it may take fewer, or more at a low percentile"
+NO_SHARED_QUEUE: Final = (
+    "each replica has a queue of its own: with one for all it may take fewer, or more at a low percentile"
 )
 NO_PAUSE: Final = (
     "users pause as the test's did: where they pause longer, fewer GPUs are enough, unless equal pauses fall into step"
@@ -163,7 +163,7 @@ def unlike(usable: Sequence[LevelData], question: Question) -> list[str]:
     """What of the question the stand-in does not know of."""
     texts = []
     if question.router == "shared":
-        texts.append(OWN_QUEUES)
+        texts.append(NO_SHARED_QUEUE)
     elif question.router != "least_loaded":
         texts.append(UNKNOWN_ROUTER.format(router="at random" if question.router == "random" else "in turn"))
     longer = question.rate is None and question.think_s > max((_pause(lv) for lv in usable), default=0.0)

@@ -89,7 +89,7 @@ fn one_gpu_has_a_queue_of_its_own_either_way() {
     }
 }
 
-/// Batches of one queue that run to their end: `(begin, end, members)` of each in order, by a loop of its own.
+/// Batches of one queue that run to their end: `(begin, members)` of each in order, by a loop of its own.
 fn batches(servers: usize, most: usize, delay_ns: i64, due_ns: &[i64], lasts_ns: i64) -> Vec<(i64, usize)> {
     let (mut free_ns, mut first, mut seen) = (vec![0; servers], 0, Vec::new());
     while first < due_ns.len() {
