@@ -1,8 +1,9 @@
 """Runs tests, and once more, by themselves, those that failed. Standard library only.
 
-Python's tests take turns: most share the cores, one process on each; beside them one more runs those marked ``waits``,
-and another one those marked ``nodes``.
-Those marked ``alone`` come after both, and beside them, in a process of their own, those marked ``paced``.
+Python's tests take turns. Those marked ``realtime`` share the cores, one process on each; beside them one more runs
+those marked ``waits``, and another one those marked ``nodes``. All of these wait much of the time: whenever a core is
+idle, those with no mark run there, which only compute.
+Those marked ``alone`` come after all, and beside them, in a process of their own, those marked ``paced``.
 docs/decisions/0029-tests-on-both-cores.md says why.
 
 Some thousand tests here run in real time against real servers, and share two cores with whatever else the machine
@@ -34,8 +35,14 @@ from xml.etree import ElementTree
 
 __all__ = ["MAX_FILES", "TURNS", "Run", "main", "run_again", "run_python", "run_rust"]
 
-AT_ONCE = (("together", "waits", "nodes"), ("alone", "paced"))
+AT_ONCE = (("together", "waits", "nodes", "idle"), ("alone", "paced"))
 TURNS = tuple(turn for turns in AT_ONCE for turn in turns)
+SPREAD = frozenset({"together", "idle"})
+"""Turns that have one process for each core."""
+IDLE_TIMEOUT_S = 600
+"""Of a test that has a core only while nothing else wants it, unless it says otherwise."""
+CGROUPS = (Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup"))
+"""Where cgroups of version 1 and version 2 are made."""
 MAX_FILES = 3
 SAYS = "== run again: "
 SLOWEST = 10
@@ -100,14 +107,15 @@ def run_python(arguments: Sequence[str], folder: Path, cores: int) -> Run:
     """The tests that pytest finds by these arguments; what failed is remembered in ``folder``."""
     statuses: list[int] = []
     times: list[tuple[float, str]] = []
-    for turns in AT_ONCE if cores > 1 else [(each,) for each in TURNS]:
-        statuses += _turns(turns, arguments, folder, cores)
-        broken = [each for each in statuses if each not in {PASSED, FAILED, NOTHING}]
-        if broken:
-            # Ctrl-C reaches the turns at different moments: one that was still starting dies by the signal.
-            return Run(INTERRUPTED if {INTERRUPTED, 128 + signal.SIGINT} & {*broken} else broken[0])
-        for turn in turns:
-            times += _times(folder / f"{turn}.xml")
+    with _idle_cgroup() as idle:
+        for turns in AT_ONCE if cores > 1 else [(turn,) for at_once in AT_ONCE for turn in at_once]:
+            statuses += _turns(turns, arguments, folder, cores, idle)
+            broken = [each for each in statuses if each not in {PASSED, FAILED, NOTHING}]
+            if broken:
+                # Ctrl-C reaches the turns at different moments: one that was still starting dies by the signal.
+                return Run(INTERRUPTED if {INTERRUPTED, 128 + signal.SIGINT} & {*broken} else broken[0])
+            for turn in turns:
+                times += _times(folder / f"{turn}.xml")
     for seconds, name in sorted(times, reverse=True)[:SLOWEST]:
         print(f"== slowest: {seconds:6.1f} s  {name}", flush=True)
     if FAILED not in statuses:
@@ -117,21 +125,56 @@ def run_python(arguments: Sequence[str], folder: Path, cores: int) -> Run:
     return Run(FAILED, failed, files, faults=frozenset().union(*(_faults(folder, turn) for turn in TURNS)))
 
 
-def _turns(turns: Sequence[str], arguments: Sequence[str], folder: Path, cores: int) -> list[int]:
+@contextlib.contextmanager
+def _idle_cgroup() -> Iterator[Path | None]:
+    """A cgroup whose processes run only while no other wants the core; None where this user can make none."""
+    place = next(filter(None, map(_made_idle, CGROUPS)), None)
+    try:
+        yield place
+    finally:
+        # What a killed test has left in it keeps it.
+        with contextlib.suppress(OSError):
+            if place is not None:
+                place.rmdir()
+
+
+def _made_idle(root: Path) -> Path | None:
+    place = root / f"gpusize-tests-{os.getpid()}"
+    try:
+        place.mkdir()
+    except OSError:
+        return None
+    try:
+        with (place / "cpu.idle").open("r+") as file:
+            file.write("1")
+    except OSError:
+        place.rmdir()
+        return None
+    return place
+
+
+def _turns(turns: Sequence[str], arguments: Sequence[str], folder: Path, cores: int, idle: Path | None) -> list[int]:
     """The exit statuses of turns that run at once; what others than the first print comes when all have ended."""
     start = time.monotonic()
     first, *others = turns
     with contextlib.ExitStack() as stack:
         logs = [stack.enter_context((folder / f"{turn}.log").open("w+b")) for turn in others]
         beside = [
-            stack.enter_context(subprocess.Popen(_pytest(folder / turn, _in_turn(turn, folder, arguments)), stdout=log))
+            stack.enter_context(
+                subprocess.Popen(_pytest(folder / turn, _words(turn, arguments, folder, cores)), stdout=log)
+            )
             for turn, log in zip(others, logs, strict=True)
         ]
-        share = ["-n", str(cores), "--dist", "loadfile", "--max-worker-restart", "0"] if first == "together" else []
-        shared = [*(share if cores > 1 else []), *arguments]
-        statuses = [_shown(_pytest(folder, _in_turn(first, folder, shared)), kept=False, beside=beside)[0]]
+        for turn, child in zip(others, beside, strict=True):
+            if turn == "idle" and idle is not None:
+                (idle / "cgroup.procs").write_text(str(child.pid))
+        shown = _shown(_pytest(folder, _words(first, arguments, folder, cores)), kept=False, beside=beside)
+        statuses = [shown[0]]
         print(f"== tests {first}: {time.monotonic() - start:.0f} s", flush=True)
         for turn, log, child in zip(others, logs, beside, strict=True):
+            if turn == "idle" and idle is not None:
+                # The last of its turns: there is nothing left to disturb.
+                (idle / "cpu.idle").write_text("0")
             statuses.append(_waited(child, beside))
             log.seek(0)
             sys.stdout.write(log.read().decode(errors="replace"))
@@ -140,8 +183,14 @@ def _turns(turns: Sequence[str], arguments: Sequence[str], folder: Path, cores: 
     return statuses
 
 
-def _in_turn(turn: str, folder: Path, arguments: Sequence[str]) -> list[str]:
-    return ["-p", "scripts.turns", "--turn", turn, "--junit-xml", str(folder / f"{turn}.xml"), *arguments]
+def _words(turn: str, arguments: Sequence[str], folder: Path, cores: int) -> list[str]:
+    """What pytest is told for a turn."""
+    words = ["-p", "scripts.turns", "--turn", turn, "--junit-xml", str(folder / f"{turn}.xml")]
+    if turn in SPREAD and cores > 1:
+        words += ["-n", str(cores), "--dist", "loadfile", "--max-worker-restart", "0"]
+    if turn == "idle":
+        words += ["--timeout", str(IDLE_TIMEOUT_S)]
+    return [*words, *arguments]
 
 
 def run_again(arguments: Sequence[str], folder: Path, only: frozenset[str]) -> Run:

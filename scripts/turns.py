@@ -1,4 +1,4 @@
-"""A plugin for pytest: whose turn it is. Tests share the cores, but for those with a turn of their own.
+"""A plugin for pytest: whose turn it is: that of a test's mark, ``together`` if it runs in real time, ``idle`` if not.
 
 ``run_tests.py`` runs pytest once for each turn; docs/decisions/0029-tests-on-both-cores.md says why.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from scripts.run_tests import TURNS
+from scripts.run_tests import SPREAD, TURNS
 
 __all__ = ["DISTURBED", "lost_worker"]
 
@@ -25,7 +25,7 @@ lost_worker = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--turn", choices=TURNS, help="Only the tests marked so, or (together) with none of these marks")
+    parser.addoption("--turn", choices=TURNS, help="Only the tests of this turn")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -77,7 +77,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if turn is None:
         return
     others = {each for each in items if _turn(each) != turn}
-    if turn == "together":
+    if turn in SPREAD:
         _require_told(others)
     config.hook.pytest_deselected(items=[each for each in items if each in others])
     items[:] = [each for each in items if each not in others]
@@ -86,12 +86,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _require_told(items: set[pytest.Item]) -> None:
     """Refuse tests that their turn would not find."""
     for file, turn in {(each.path, _turn(each)) for each in items}:
-        if not _may_hold(file, turn):
+        if turn not in SPREAD and not _may_hold(file, turn):
             raise pytest.UsageError(f"{file} holds tests marked {turn}; say so in it or in the conftest.py beside it")
 
 
 def _turn(item: pytest.Item) -> str:
-    return next((turn for turn in OF_THEIR_OWN if item.get_closest_marker(turn) is not None), "together")
+    shared = "idle" if item.get_closest_marker("realtime") is None else "together"
+    return next((turn for turn in OF_THEIR_OWN if item.get_closest_marker(turn) is not None), shared)
 
 
 @pytest.hookimpl(optionalhook=True)

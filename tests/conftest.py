@@ -47,6 +47,7 @@ REALTIME = {
     ),
     "benches": "programs that are measured, with little room",
     "estimate/test_twin_served_live.py": "a simulated cluster that serves in real time",
+    "peers": "servers of others, in real time",
     "workflow": "programs and threads that are given a time",
 }
 """Folders and files whose tests the machine may disturb, and why: only these may run once more (decision 0025)."""
@@ -79,12 +80,25 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Of the two turns that share the cores each imports only its own files."""
+    turn = config.getoption("--turn", default=None)
+    if turn not in {"together", "idle"} or collection_path.suffix != ".py":
+        return None
+    return True if (turn == "together") != (_real_time(collection_path) is not None) else None
+
+
+def _real_time(file: Path) -> str | None:
+    """Why the machine may disturb the tests of a file."""
+    name = file.relative_to(HERE)
+    return None if name.as_posix() in OUT_OF_TIME else REALTIME.get(name.parts[0]) or REALTIME.get(name.as_posix())
+
+
 @pytest.hookimpl(tryfirst=True)  # before turns are taken
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        name = item.path.relative_to(HERE)
-        reason = REALTIME.get(name.parts[0]) or REALTIME.get(name.as_posix())
-        if reason is not None and name.as_posix() not in OUT_OF_TIME:
+        reason = _real_time(item.path)
+        if reason is not None:
             item.add_marker(pytest.mark.realtime(reason))
         if item.get_closest_marker("slow") is not None:
             item.add_marker(pytest.mark.alone("takes minutes, most of them measured"))

@@ -40,7 +40,7 @@ def test_half_widths_are_foretold_for_twice_the_budget() -> None:
             return replace(level, visit=number, meta=meta)
 
         found = []
-        for budget in (4000, 8000):
+        for budget in (2000, 4000):
             terms = Adaptive(precision=0.001, budget=budget)
             _, levels, over = search(terms, measure, slo)
             assert over == Over("budget")

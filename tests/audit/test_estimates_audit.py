@@ -21,7 +21,7 @@ from gpusize.analysis.slo import Slo
 from gpusize.estimate.methods import AUTO, METHODS, Estimate, Question, estimate, levels_from_frames
 from tests.estimate import worlds
 
-CASES = int(os.environ.get("AUDIT_CASES", "80"))
+CASES = int(os.environ.get("AUDIT_CASES", "30"))
 """Random worlds in all; the same ones each time."""
 ASKED = (AUTO, *METHODS)
 SURE = 150

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpusize.base.errors import UsageError
@@ -82,6 +82,7 @@ def made_folder(folder: Path, ready_after_s: list[float | None]) -> Path:
     return folder
 
 
+@settings(max_examples=20)
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=60), st.integers(0, 3))
 def test_the_start_delay_is_the_95th_percentile_of_all(
     tmp_path_factory: pytest.TempPathFactory, seconds: list[int], never: int

@@ -452,7 +452,7 @@ def test_many_containers_leave_neither_descriptors_nor_threads(
     daemon: Daemon, work: Path, leftovers: Leftovers
 ) -> None:
     # With connections of their own, as the command has: a shared one keeps a pool of them open.
-    many = pipeline(*(shell(f"o{number}", "true") for number in range(25)))
+    many = pipeline(*(shell(f"o{number}", "true") for number in range(12)))
 
     def held() -> tuple[int, int]:
         return len(names(Path("/proc/self/fd"))), threading.active_count()

@@ -57,7 +57,7 @@ def test_as_likely_too_few_as_too_many_leans_nowhere_and_more_risk_leans_further
 
 
 def test_more_risk_never_asks_for_fewer_and_the_best_guess_stays(levels):
-    found = [ask(levels, 600, risk=risk) for risk in (0.2, 1.0, RISK, 5.0, 100.0)]
+    found = [ask(levels, 400, risk=risk) for risk in (0.2, RISK, 100.0)]
     counts = [each.gpus or 0 for each in found]
     assert counts == sorted(counts)
     assert counts[-1] > counts[0]

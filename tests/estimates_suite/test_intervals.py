@@ -13,7 +13,7 @@ from benches.estimates.intervals import Score, held_and_width, reaches, widened
 def test_errors_twice_as_large_as_calculated_double_the_interval() -> None:
     rng = np.random.default_rng(1)
     scores = [Score("flow", "varying", -float(e), float(e), 0.05, 0.05) for e in 0.1 * rng.standard_normal(4000)]
-    _, kappa, delta = widened(scores)
+    _, kappa, delta = widened(scores, 0.92)
     half = kappa * np.hypot(0.05, delta)
     assert half == pytest.approx(0.175, rel=0.05)
     assert np.mean([abs(each.above) <= half for each in scores]) == pytest.approx(0.92, abs=0.002)
@@ -22,12 +22,12 @@ def test_errors_twice_as_large_as_calculated_double_the_interval() -> None:
 
 def test_what_has_no_calculated_error_gets_one() -> None:
     scores = [Score("measured", "even", 0.05 * (-1) ** k, -0.05 * (-1) ** k, 0.0, 0.0) for k in range(100)]
-    _, kappa, delta = widened(scores)
+    _, kappa, delta = widened(scores, 0.92)
     assert kappa * delta == pytest.approx(0.05)
 
 
 def test_an_interval_is_never_narrower_than_chance_makes_it() -> None:
-    width, kappa, delta = widened([Score("batching", "even", -0.2, -0.2, 0.1, 0.1)] * 50)
+    width, kappa, delta = widened([Score("batching", "even", -0.2, -0.2, 0.1, 0.1)] * 50, 0.92)
     assert (kappa, delta) == (1.0, 0.002)
     assert width == pytest.approx(math.exp(0.1) - math.exp(-0.1), rel=0.001)
 

@@ -60,7 +60,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def day(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("day") / "day.csv"
-    place.write_text("time_s,rate_per_s\n0,2\n450,4\n900,11\n1350,4\n1800,4\n")
+    place.write_text("time_s,rate_per_s\n0,2\n200,4\n400,11\n600,4\n800,4\n")
     return place
 
 

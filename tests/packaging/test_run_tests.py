@@ -31,9 +31,13 @@ RUST_ONCE = """
 
 
 ROOT = Path(run_tests.__file__).parents[1]
+AT_ONCE = run_tests.AT_ONCE
 CORES = 2
 MARKED = "import pytest\npytestmark = pytest.mark."
-TURNS = {"together": f"{MARKED}realtime\n", **{turn: f"{MARKED}{turn}\n" for turn in run_tests.TURNS[1:]}}
+TURNS = {turn: f"{MARKED}{turn}\n" for turn in run_tests.TURNS} | {
+    "together": f"{MARKED}realtime\n",
+    "idle": "import pytest\n",
+}
 """What a file of tests begins with, for its turn."""
 
 
@@ -50,7 +54,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "[pytest]\npythonpath = .\nmarkers =\n  alone\n  paced\n  realtime\n  waits\n  nodes\n"
     )
     (tmp_path / "helper.py").write_text(ONCE)
+    # The other turns are like these, and each costs processes.
+    monkeypatch.setattr(run_tests, "AT_ONCE", (("together", "idle"), ("alone",)))
     return tmp_path
+
+
+@pytest.fixture
+def all_turns(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(run_tests, "AT_ONCE", AT_ONCE)
+    return folder
 
 
 def crate(folder: Path, **programs: str) -> None:
@@ -79,7 +91,8 @@ def test_what_passes_is_not_run_again(folder: Path, capfd: pytest.CaptureFixture
     assert out.count("1 passed") == 2
 
 
-def test_tests_share_the_cores_and_those_marked_come_after_them(folder: Path) -> None:
+def test_tests_share_the_cores_and_those_marked_come_after_them(all_turns: Path) -> None:
+    folder = all_turns
     meet = """
 import os, time
 def test_meets():
@@ -88,8 +101,8 @@ def test_meets():
         time.sleep(0.01)
     assert not os.path.exists("alone")
 """
-    (folder / "test_a.py").write_text(meet)
-    (folder / "test_b.py").write_text(meet)
+    (folder / "test_a.py").write_text(TURNS["together"] + meet)
+    (folder / "test_b.py").write_text(TURNS["together"] + meet)
     # Beside those that share the cores, each in one process, and a test in it may have a turn of its own.
     for name, turn in (("e", "waits"), ("g", "nodes")):
         beside = meet.replace("os.environ['PYTEST_XDIST_WORKER']", f"os.environ.get('PYTEST_XDIST_WORKER', '{turn}')")
@@ -106,6 +119,35 @@ def test_meets():
     assert run_tests.main(["python", "--timeout", "60"], CORES) == 0
     first, second = (folder / "alone").read_text().split()
     assert first == second != (folder / "paced").read_text().strip()
+
+
+def test_those_without_a_mark_run_beside_them_while_a_core_is_idle(folder: Path) -> None:
+    with run_tests._idle_cgroup() as idle:
+        if idle is None:
+            pytest.skip("it takes a user who may make cgroups")
+        assert idle.joinpath("cpu.idle").read_text() == "1\n"
+    assert not idle.exists()
+    notes = """
+import os, time
+def test_notes():
+    with open("/proc/self/cgroup") as file: place = file.read()
+    with open("{turn}.here", "w") as file: file.write(place)
+    while not os.path.exists("{other}.here"): time.sleep(0.01)
+"""
+    (folder / "test_a.py").write_text(TURNS["together"] + notes.format(turn="together", other="idle"))
+    (folder / "test_b.py").write_text(notes.format(turn="idle", other="together"))
+    assert run_tests.main(["python", "--timeout", "60"], CORES) == 0
+    assert idle.name in (folder / "idle.here").read_text()
+    assert idle.name not in (folder / "together.here").read_text()
+    assert not idle.exists()
+
+
+def test_they_run_all_the_same_where_no_cgroup_can_be_made(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_tests, "CGROUPS", (folder / "nowhere", folder))
+    (folder / "test_a.py").write_text("def test_it(): open('it', 'w').close()")
+    assert run_tests.main(["python"], CORES) == 0
+    assert (folder / "it").exists()
+    assert list(folder.glob("gpusize-tests-*")) == []
 
 
 def test_a_mark_that_its_turn_would_not_find_is_refused(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -162,13 +204,15 @@ def test_a_worker_that_dies_once_is_no_disturbed_test(folder: Path, capfd: pytes
     assert run_tests.SAYS not in capfd.readouterr().out
 
 
-def test_tests_of_all_turns_that_were_disturbed_run_again(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    for place, (turn, begins) in enumerate(TURNS.items()):
+def test_tests_of_all_turns_that_were_disturbed_run_again(all_turns: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = all_turns
+    disturbed = {turn: begins for turn, begins in TURNS.items() if turn != "idle"}
+    for place, (turn, begins) in enumerate(disturbed.items()):
         mark = begins.strip().rpartition("=")[2]
         with (folder / f"test_{place // 2}.py").open("a") as file:
             file.write(f"import pytest\nfrom helper import once\n@{mark}\ndef test_{turn}(): once('{turn}')\n")
     assert run_tests.main(["python", "-q"], CORES) == 0
-    assert capfd.readouterr().out.count("wants mending: ") == len(TURNS)
+    assert capfd.readouterr().out.count("wants mending: ") == len(disturbed)
 
 
 def test_a_fault_fails_again(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,27 +1,58 @@
-"""Programs that use the clients of the field, run by the interpreter that has these: JSON in, JSON out."""
+"""Programs that use the clients of the field, run by the interpreter that has these: a line of JSON in, one out."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-from dataclasses import dataclass
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Self
 
-__all__ = ["Program"]
+__all__ = ["Programs"]
 
 PROGRAMS = Path(__file__).with_name("programs")
 
 
-@dataclass(frozen=True)
-class Program:
-    """Runs a program of the folder ``programs``."""
+class Programs:
+    """Runs programs of the folder ``programs``, each once for all its questions: most of its time it imports."""
 
-    python: Path
+    def __init__(self, python: Path) -> None:
+        self._python = python
+        self._running: dict[str, tuple[subprocess.Popen[str], IO[str]]] = {}
 
     def __call__(self, name: str, wanted: Any) -> Any:
-        """What it answers to ``wanted``; it must end well."""
-        command = [self.python, PROGRAMS / name]
-        done = subprocess.run(command, input=json.dumps(wanted), capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        """What it answers to ``wanted``."""
+        child, complaints = self._running.get(name) or self._start(name)
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(f"{json.dumps(wanted)}\n")
+        child.stdin.flush()
+        answer = child.stdout.readline()
+        if not answer:
+            # Its last words; the next question goes to a new one.
+            self._end(*self._running.pop(name))
+            complaints.seek(0)
+            raise AssertionError(complaints.read())
+        return json.loads(answer)
+
+    def _start(self, name: str) -> tuple[subprocess.Popen[str], IO[str]]:
+        complaints = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- it is closed with the program
+        words = [self._python, PROGRAMS / name]
+        child = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints, text=True)
+        self._running[name] = (child, complaints)
+        return child, complaints
+
+    @staticmethod
+    def _end(child: subprocess.Popen[str], complaints: IO[str]) -> None:
+        with child:
+            if child.stdin is not None:
+                child.stdin.close()
+            child.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child, complaints in self._running.values():
+            self._end(child, complaints)
+            complaints.close()

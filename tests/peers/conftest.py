@@ -12,7 +12,7 @@ import pytest
 
 import gpusize
 from scripts.peers import peer_folder, peer_pieces
-from tests.peers.calls import Program
+from tests.peers.calls import Programs
 from tests.peers.sizing import Gpusize
 from tests.servers.kube import ControlPlane
 from tests.servers.llama import LlamaServer, make_model
@@ -40,9 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(300))
         if item.path.name.startswith(KUBE):
             item.add_marker(pytest.mark.waits("one control plane for all of them"))
-        elif item.path.name.startswith(SHARED):
-            item.add_marker(pytest.mark.realtime("servers of others, in real time"))
-        else:
+        elif not item.path.name.startswith(SHARED):
             item.add_marker(pytest.mark.paced("times are compared, of servers that need no more than a core"))
 
 
@@ -91,9 +89,10 @@ def perf_analyzer() -> Path:
 
 
 @pytest.fixture(scope="session")
-def program(clients_python: Path) -> Program:
-    """Runs a program of this folder's ``programs`` with JSON in and JSON out."""
-    return Program(clients_python)
+def program(clients_python: Path) -> Iterator[Programs]:
+    """Asks a program of this folder's ``programs``: JSON in and JSON out."""
+    with Programs(clients_python) as running:
+        yield running
 
 
 @pytest.fixture

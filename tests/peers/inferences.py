@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 import gpusize
-from tests.peers.calls import Program
+from tests.peers.calls import Programs
 from tests.peers.kserve_wire import Tensors, grpc_inferences, http_inferences
 from tests.peers.sizing import Gpusize
 from tests.servers.tap import Tap
@@ -83,7 +83,7 @@ def see(
     concurrency: int = 1,
     sizing: Gpusize,
     tapped: Callable[[int], Tap],
-    program: Program,
+    program: Programs,
 ) -> Seen:
     """Send ``count`` requests through a tap; the one that gpusize sends before it starts is left out."""
     tap = tapped(server.port(api))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.peers.calls import Program
+from tests.peers.calls import Programs
 from tests.peers.wire import exchanges, grpc_messages
 from tests.servers.tap import Tap
 
@@ -74,7 +74,7 @@ def http_inferences(tap: Tap) -> list[tuple[Tensors, list[Tensors]]]:
     ]
 
 
-def grpc_inferences(tap: Tap, program: Program, *, stream: bool) -> list[tuple[Tensors, list[Tensors]]]:
+def grpc_inferences(tap: Tap, program: Programs, *, stream: bool) -> list[tuple[Tensors, list[Tensors]]]:
     """As `http_inferences`; with ``stream``, each ModelStreamInfer may have several answers."""
     listed = []
     for connection in tap.connections:

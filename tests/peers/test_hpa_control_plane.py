@@ -25,7 +25,7 @@ from tests.servers.kube import ControlPlane
 from tests.servers.kube.external_metrics import Asked, ExternalMetrics
 from tests.servers.kube.objects import create, until
 
-HPAS, SYNCS, SYNC_S = 200, 15, 3
+HPAS, SYNCS, SYNC_S = 80, 15, 3
 TARGETS = "/apis/test.gpusize.dev/v1/namespaces/default/targets"
 AUTOSCALERS = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import gpusize
-from tests.peers.calls import Program
+from tests.peers.calls import Programs
 from tests.peers.sizing import Gpusize, Sized
 from tests.peers.wire import Exchange, exchanges
 from tests.servers.tap import Tap
@@ -56,7 +56,7 @@ def sized(sizing: Gpusize, port: int, kind: str, *argv: str) -> Sized:
     return sizing.run(*target, *load, *argv)
 
 
-def called(program: Program, cluster: gpusize.SimulatedCluster, kind: str, **more: Any) -> list[dict[str, Any]]:
+def called(program: Programs, cluster: gpusize.SimulatedCluster, kind: str, **more: Any) -> list[dict[str, Any]]:
     """The same through ``openai``: the first prompt twice, as gpusize asks once before it starts."""
     calls = [{"kind": kind, "body": body(kind, prompt, **more)} for prompt in (PROMPTS[0], *PROMPTS)]
     answers: list[dict[str, Any]] = program("openai_calls.py", {"base_url": f"{cluster.url}/v1", "calls": calls})
@@ -81,7 +81,7 @@ def streamed(kind: str, exchange: Exchange) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", FIELDS)
-def test_streams(kind: str, cluster: Cluster, tapped: Tapped, sizing: Gpusize, program: Program) -> None:
+def test_streams(kind: str, cluster: Cluster, tapped: Tapped, sizing: Gpusize, program: Programs) -> None:
     config = {**QUICK, "seed": 11, "output_tokens": {"uniform": {"min_tokens": 1, "max_tokens": 40}}}
     wishes = {} if kind == "responses" else {"stream_options": {"include_usage": True}}
     theirs = called(program, cluster(**config), kind, stream=True, **wishes)
@@ -97,7 +97,7 @@ def test_streams(kind: str, cluster: Cluster, tapped: Tapped, sizing: Gpusize, p
 
 
 @pytest.mark.parametrize("kind", FIELDS)
-def test_whole_answers(kind: str, cluster: Cluster, tapped: Tapped, sizing: Gpusize, program: Program) -> None:
+def test_whole_answers(kind: str, cluster: Cluster, tapped: Tapped, sizing: Gpusize, program: Programs) -> None:
     config = {**QUICK, "seed": 12, "output_tokens": {"uniform": {"min_tokens": 1, "max_tokens": 40}}}
     bound = "max_output_tokens" if kind == "responses" else "max_tokens"
     theirs = called(program, cluster(**config), kind, **{bound: 25})
@@ -114,7 +114,7 @@ def test_whole_answers(kind: str, cluster: Cluster, tapped: Tapped, sizing: Gpus
         assert records[column].to_list() == [answer["usage"][name] for answer in theirs[1:]]
 
 
-def test_embeddings(cluster: Cluster, tapped: Tapped, sizing: Gpusize, program: Program) -> None:
+def test_embeddings(cluster: Cluster, tapped: Tapped, sizing: Gpusize, program: Programs) -> None:
     server = cluster(**QUICK)
     calls = [{"kind": "embeddings", "body": {"model": "simulated", "input": prompt}} for prompt in PROMPTS]
     theirs = program("openai_calls.py", {"base_url": f"{server.url}/v1", "calls": calls})
@@ -134,7 +134,7 @@ def test_embeddings(cluster: Cluster, tapped: Tapped, sizing: Gpusize, program: 
     "fault, outcomes", [("fail_rate", {"http_error"}), ("reset_rate", {"protocol_error", "truncated"})]
 )
 def test_the_same_requests_fail(
-    stream: bool, fault: str, outcomes: set[str], cluster: Cluster, sizing: Gpusize, program: Program
+    stream: bool, fault: str, outcomes: set[str], cluster: Cluster, sizing: Gpusize, program: Programs
 ) -> None:
     config = {**QUICK, "seed": SEED, "faults": {fault: 0.4}}
     theirs = called(program, cluster(**config), "chat", stream=stream)
@@ -152,7 +152,7 @@ def test_the_same_requests_fail(
 
 
 def test_a_refusal_is_told_in_the_servers_words(
-    cluster: Cluster, tapped: Tapped, sizing: Gpusize, program: Program
+    cluster: Cluster, tapped: Tapped, sizing: Gpusize, program: Programs
 ) -> None:
     server = cluster(**QUICK)
     call = {"kind": "chat", "body": body("chat", "x", max_tokens=-1)}

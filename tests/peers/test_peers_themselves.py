@@ -6,7 +6,7 @@ import urllib.request
 
 import pytest
 
-from tests.peers.calls import Program
+from tests.peers.calls import Programs
 from tests.servers.pytriton import PyTriton
 
 X = {"name": "x", "datatype": "FP32", "shape": [3], "data": [1.0, -2.5, 0.0]}
@@ -19,7 +19,7 @@ def address(server: PyTriton, protocol: str) -> str:
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_triton_answers_its_own_client(protocol: str, triton: PyTriton, program: Program) -> None:
+def test_triton_answers_its_own_client(protocol: str, triton: PyTriton, program: Programs) -> None:
     calls = [
         {"do": "live"},
         {"do": "ready", "model": "double"},
@@ -47,14 +47,14 @@ def test_triton_answers_its_own_client(protocol: str, triton: PyTriton, program:
     assert int(statistics["model_stats"][0]["inference_stats"]["success"]["count"]) >= 2
 
 
-def test_a_decoupled_model_answers_as_often_as_asked(triton: PyTriton, program: Program) -> None:
+def test_a_decoupled_model_answers_as_often_as_asked(triton: PyTriton, program: Programs) -> None:
     call = {"do": "stream", "model": "count", "inputs": [COUNT], "replies": 3}
     (replies,) = program("triton_calls.py", {"protocol": "grpc", "url": address(triton, "grpc"), "calls": [call]})
     assert [reply["outputs"]["i"]["data"] for reply in replies] == [[0], [1], [2]]
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_restricted_statistics(protocol: str, restricted_triton: PyTriton, program: Program) -> None:
+def test_restricted_statistics(protocol: str, restricted_triton: PyTriton, program: Programs) -> None:
     calls = [{"do": "statistics", "model": "double"}, {"do": "infer", "model": "double", "inputs": [X]}]
     wanted = {"protocol": protocol, "url": address(restricted_triton, protocol), "calls": calls}
     refused, answered = program("triton_calls.py", wanted)

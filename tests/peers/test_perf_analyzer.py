@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import gpusize
-from tests.peers.calls import Program
+from tests.peers.calls import Programs
 from tests.peers.inferences import KserveServer, see, write_inputs
 from tests.peers.sizing import Gpusize
 from tests.servers.tap import Tap
@@ -78,7 +78,7 @@ def test_it_completes_and_agrees(
     perf_analyzer: Path,
     tapped: Tapped,
     sizing: Gpusize,
-    program: Program,
+    program: Programs,
 ) -> None:
     api = APIS[protocol]
     path = write_inputs(sizing.folder / "inputs.json", "x", ROWS)

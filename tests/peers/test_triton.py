@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.peers.calls import Program
+from tests.peers.calls import Programs
 from tests.peers.inferences import APIS, KserveServer, address, is_grpc, see, write_inputs
 from tests.peers.sizing import Gpusize
 from tests.servers.pytriton import PyTriton
@@ -67,7 +67,7 @@ def test_tensors_are_those_of_tritonclient(
     server: KserveServer,
     tapped: Tapped,
     sizing: Gpusize,
-    program: Program,
+    program: Programs,
 ) -> None:
     wanted = [{"name": tensor, "datatype": datatype, "shape": [len(row)], "data": row} for row in rows]
     calls = [{"do": "infer", "model": model, "inputs": [each]} for each in wanted]
@@ -81,7 +81,7 @@ def test_tensors_are_those_of_tritonclient(
 
 
 def test_a_decoupled_model_gives_an_event_for_each_answer(
-    server: KserveServer, tapped: Tapped, sizing: Gpusize, program: Program
+    server: KserveServer, tapped: Tapped, sizing: Gpusize, program: Programs
 ) -> None:
     counts = [1, 3, 7]
     path = sizing.folder / "inputs.json"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import gpusize
-from tests.peers.calls import Program
+from tests.peers.calls import Programs
 from tests.peers.inferences import APIS, KserveServer, is_grpc, see, write_inputs
 from tests.peers.sizing import Gpusize
 from tests.servers.tap import Tap
@@ -64,7 +64,7 @@ def server(cluster: Callable[..., gpusize.SimulatedCluster]) -> KserveServer:
     return KserveServer.of_cluster(served)
 
 
-def ask(program: Program, server: KserveServer, protocol: str, *calls: dict[str, Any]) -> list[Any]:
+def ask(program: Programs, server: KserveServer, protocol: str, *calls: dict[str, Any]) -> list[Any]:
     port = server.http_port if protocol == "http" else server.grpc_port
     answers: list[Any] = program(
         "triton_calls.py", {"protocol": protocol, "url": f"127.0.0.1:{port}", "calls": list(calls)}
@@ -73,7 +73,7 @@ def ask(program: Program, server: KserveServer, protocol: str, *calls: dict[str,
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_what_it_says_of_itself(protocol: str, server: KserveServer, program: Program) -> None:
+def test_what_it_says_of_itself(protocol: str, server: KserveServer, program: Programs) -> None:
     live, ready, absent, itself, metadata, config, index = ask(
         program,
         server,
@@ -98,7 +98,7 @@ def test_what_it_says_of_itself(protocol: str, server: KserveServer, program: Pr
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_inferences_and_their_statistics(protocol: str, server: KserveServer, program: Program) -> None:
+def test_inferences_and_their_statistics(protocol: str, server: KserveServer, program: Programs) -> None:
     batch = {**tensor("x", "FP32", 2, 4), "data": [float(each) for each in range(8)]}
     plain, doubled, echoed, batched, batches = ask(
         program,
@@ -124,7 +124,7 @@ def test_inferences_and_their_statistics(protocol: str, server: KserveServer, pr
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_refusals(protocol: str, server: KserveServer, program: Program) -> None:
+def test_refusals(protocol: str, server: KserveServer, program: Programs) -> None:
     wide = {**tensor("x", "FP32", 9, 4), "data": [0.0] * 36}
     unknown, name, datatype, shape, batch = ask(
         program,
@@ -145,7 +145,7 @@ def test_refusals(protocol: str, server: KserveServer, program: Program) -> None
     assert "8" in batch["error"]
 
 
-def test_a_decoupled_model_over_a_stream(server: KserveServer, program: Program) -> None:
+def test_a_decoupled_model_over_a_stream(server: KserveServer, program: Programs) -> None:
     n = {**tensor("n", "INT32", 1), "data": [7]}
     (replies,) = ask(program, server, "grpc", {"do": "stream", "model": "count", "inputs": [n], "replies": 3})
     assert [reply["outputs"]["i"]["data"] for reply in replies] == [[7]] * 3
@@ -153,7 +153,7 @@ def test_a_decoupled_model_over_a_stream(server: KserveServer, program: Program)
 
 @pytest.mark.parametrize("api", APIS)
 def test_gpusize_sees_the_same(
-    api: str, server: KserveServer, tapped: Tapped, sizing: Gpusize, program: Program
+    api: str, server: KserveServer, tapped: Tapped, sizing: Gpusize, program: Programs
 ) -> None:
     rows = [[1.0, -2.5, 0.1], [3.25], [1e-30, 2.0]]
     wanted = [{**tensor("x", "FP32", len(row)), "data": row} for row in rows]
@@ -171,7 +171,7 @@ def test_gpusize_sees_the_same(
 
 
 def test_gpusize_counts_the_replies_of_a_decoupled_model(
-    server: KserveServer, tapped: Tapped, sizing: Gpusize, program: Program
+    server: KserveServer, tapped: Tapped, sizing: Gpusize, program: Programs
 ) -> None:
     path = write_inputs(sizing.folder / "inputs.json", "n", [[7]])
     seen = see(server, "kserve-grpc-stream", "count", path, count=5, sizing=sizing, tapped=tapped, program=program)

@@ -28,7 +28,7 @@ FAULTS: dict[str, Any] = {
 }
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     number=st.integers(1, 14),
     together=st.integers(1, 5),

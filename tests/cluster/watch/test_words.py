@@ -27,7 +27,7 @@ def take(book: WatchBook, kind: str, item: Item, at_ns: int, *, reported: bool) 
     assert (taken, ended) == (1, None)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(objects(), st.booleans()), max_size=12))
 def test_objects_say_the_same_to_both(told: list[tuple[tuple[str, Item], bool]]) -> None:
     book, oracle = WatchBook(), Oracle()
@@ -102,7 +102,7 @@ def test_nothing_is_looked_at_after_a_line_that_ends_a_watch() -> None:
         assert "deleted" not in pl.DataFrame(book.rows())["moment"].to_list()
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.data())
 def test_no_line_is_too_broken(data: st.DataObject) -> None:
     """Recorded lines cut off and changed somewhere: taken, or said to be no object; what came before them stands."""

@@ -1,4 +1,4 @@
-"""Protobuf messages of the KServe service, read with the classes of ``tritonclient``. JSON in, JSON out.
+"""Protobuf messages of the KServe service, read with the classes of ``tritonclient``. A line of JSON in, one out.
 
 In: ``{"stream": false, "calls": [{"asked": [base64, ...], "answered": [...]}]}``. Out: per inference its inputs and the
 outputs of each answer; other calls are passed over.
@@ -54,8 +54,7 @@ def outputs(data: bytes, stream: bool) -> dict[str, Any]:
     return tensors(message.outputs, message.raw_output_contents)
 
 
-def main() -> None:
-    wanted = json.load(sys.stdin)
+def messages(wanted: dict[str, Any]) -> list[Any]:
     found = []
     for call in wanted["calls"]:
         asked, answered = ([base64.b64decode(each) for each in call[side]] for side in ("asked", "answered"))
@@ -64,7 +63,12 @@ def main() -> None:
         if request.inputs:
             inputs = tensors(request.inputs, request.raw_input_contents)
             found.append((inputs, [outputs(each, wanted["stream"]) for each in answered]))
-    json.dump(found, sys.stdout)
+    return found
+
+
+def main() -> None:
+    for line in sys.stdin:
+        print(json.dumps(messages(json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Calls through the ``openai`` package, exactly as a user writes them. JSON in, JSON out.
+"""Calls through the ``openai`` package, exactly as a user writes them. A line of JSON in, one out.
 
 In: ``{"base_url", "calls": [{"kind": "chat" | "completions" | "embeddings" | "responses", "body": {...}}]}``.
 Out: per call the texts of all content events (one, when it does not stream), usage, finish reason, or the error.
@@ -68,8 +68,7 @@ def _told(texts: list[Any], usage: Any, finish: Any) -> dict[str, Any]:
 KINDS = {"chat": chat, "completions": completions, "embeddings": embeddings, "responses": responses}
 
 
-def main() -> None:
-    wanted = json.load(sys.stdin)
+def answered(wanted: dict[str, Any]) -> list[dict[str, Any]]:
     client = OpenAI(base_url=wanted["base_url"], api_key="none", max_retries=0)
     answers = []
     for call in wanted["calls"]:
@@ -79,7 +78,12 @@ def main() -> None:
             answers.append({"error": type(error).__name__, "status": error.status_code, "message": str(error)})
         except (APIConnectionError, httpx.HTTPError) as error:  # the latter where a stream breaks
             answers.append({"error": type(error).__name__, "status": None, "message": str(error)})
-    json.dump(answers, sys.stdout)
+    return answers
+
+
+def main() -> None:
+    for line in sys.stdin:
+        print(json.dumps(answered(json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

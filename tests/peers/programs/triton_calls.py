@@ -1,4 +1,4 @@
-"""Calls through ``tritonclient``, HTTP or gRPC, as a user writes them. JSON in, JSON out.
+"""Calls through ``tritonclient``, HTTP or gRPC, as a user writes them. A line of JSON in, one out.
 
 In: ``{"protocol": "http" | "grpc", "url": "host:port", "calls": [{"do": ..., "model": ..., ...}]}``; what can be done
 is in ``Calls``. Out: per call its answer, or ``{"error", "status"}``.
@@ -98,8 +98,7 @@ def refused(error: Any) -> dict[str, Any]:
     return {"error": error.message(), "status": error.status()}
 
 
-def main() -> None:
-    wanted = json.load(sys.stdin)
+def answered(wanted: dict[str, Any]) -> list[Any]:
     calls = Calls(wanted["protocol"], wanted["url"])
     answers = []
     for call in wanted["calls"]:
@@ -108,7 +107,12 @@ def main() -> None:
         except InferenceServerException as error:
             answers.append(refused(error))
     calls.client.close()
-    json.dump(answers, sys.stdout)
+    return answers
+
+
+def main() -> None:
+    for line in sys.stdin:
+        print(json.dumps(answered(json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":
