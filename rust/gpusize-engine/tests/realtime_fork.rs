@@ -28,11 +28,11 @@ fn in_a_child(work: impl FnOnce()) {
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "status {status}");
 }
 
-/// What the thread of this name does: `S` is asleep, `R` runs or wants to.
-fn state_of(thread: &str) -> String {
+/// What the thread of this name does: `S` is asleep, `R` runs or wants to. None until it has begun, and given itself the name.
+fn state_of(thread: &str) -> Option<String> {
     let stats = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path().join("stat"));
-    let stat = stats.filter_map(|path| std::fs::read_to_string(path).ok()).find(|stat| stat.contains(thread)).unwrap();
-    stat.rsplit_once(") ").unwrap().1[..1].to_owned()
+    let stat = stats.filter_map(|path| std::fs::read_to_string(path).ok()).find(|stat| stat.contains(thread))?;
+    Some(stat.rsplit_once(") ").unwrap().1[..1].to_owned())
 }
 
 fn anywhere() -> SocketAddr {
@@ -54,7 +54,7 @@ fn a_child_that_drops_its_parents_sampler_does_not_keep_the_parents_thread_awake
     in_a_child(|| drop(sampler.take()));
     let begun = Instant::now();
     // A thread that a waker of the child's woke would find it ringing for ever.
-    while state_of("gpusize-sampler") != "S" {
+    while state_of("gpusize-sampler").as_deref() != Some("S") {
         assert!(begun.elapsed() < LONG / 4, "the sampler's thread never sleeps again");
         std::thread::yield_now();
     }

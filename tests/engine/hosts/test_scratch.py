@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from gpusize.engine.hosts.scratch import scratch
 
@@ -42,3 +47,19 @@ def test_what_is_not_ours_stays(tmp_path: Path) -> None:
     with scratch(tmp_path):
         pass
     assert {each.name for each in tmp_path.iterdir()} == {"gpusize-agent-without-lock", "another"}
+
+
+def test_a_thread_that_writes_a_moment_longer_does_not_keep_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, tries = shutil.rmtree, itertools.count()
+
+    def removed(folder: Path, **how: Any) -> None:
+        real(folder, **how)
+        if next(tries) < 3:
+            # As a writer of records does that has not yet heard.
+            (folder / "level").mkdir(parents=True)
+
+    monkeypatch.setattr(shutil, "rmtree", removed)
+    with scratch(tmp_path) as folder:
+        (folder / "level").mkdir()
+    assert list(tmp_path.iterdir()) == []
+    assert next(tries) == 4

@@ -7,6 +7,7 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,8 @@ __all__ = ["scratch"]
 
 PREFIX: Final = "gpusize-agent-"
 LOCK: Final = "lock"
+TRIES: Final = 20
+AGAIN_S: Final = 0.05
 
 
 @contextlib.contextmanager
@@ -40,8 +43,17 @@ def scratch(parent: Path | None = None) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _removed(folder)
         os.close(handle)
+
+
+def _removed(folder: Path) -> None:
+    """Remove it, though a thread that has been told to stop may still write into it for a moment."""
+    for _ in range(TRIES):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        time.sleep(AGAIN_S)
 
 
 def _sweep(place: Path) -> None:
