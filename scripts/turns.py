@@ -13,7 +13,7 @@ import pytest
 
 from scripts.run_tests import SPREAD, TURNS
 
-__all__ = ["DISTURBED", "lost_worker"]
+__all__ = ["DISTURBED", "OF_THEIR_OWN", "lost_worker"]
 
 OF_THEIR_OWN = ("alone", "paced", "nodes", "waits")
 """Marks that give a test a turn, the strictest first: a folder may have one, and a test in it another."""

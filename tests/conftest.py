@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from scripts.turns import OF_THEIR_OWN
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
@@ -100,6 +102,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         reason = _real_time(item.path)
         if reason is not None:
             item.add_marker(pytest.mark.realtime(reason))
+        elif item.get_closest_marker("realtime") and not any(map(item.get_closest_marker, OF_THEIR_OWN)):
+            # Its turn would not read the file, and the turn that does would leave it out.
+            raise pytest.UsageError(f"{item.nodeid} is marked realtime: name its file in REALTIME of {__file__}")
         if item.get_closest_marker("slow") is not None:
             item.add_marker(pytest.mark.alone("takes minutes, most of them measured"))
 

@@ -2,7 +2,7 @@
 
 On seeds of both families that nothing is judged on: how far the half of an interval would have to reach so that the
 whole numbers in it hold a right count, by model and situation. Of the (kappa, delta), kappa at least 1, under which
-92 or 95 % of a group hold the table shows those with the smallest median width, and beside them what those in force
+92 or 95 % of a group hold, the table shows those with the smallest median width, and beside them what those in force
 (``gpusize.estimate.twin.conformal``) do on the same seeds: many pairs hold as many at nearly one width, so the two are
 to be compared by what they hold and how wide they are, not by their numbers.
 """

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from scripts import run_tests
 from scripts.run_tests import MAX_FILES
-from tests.conftest import OUT_OF_TIME, REALTIME
+from tests.conftest import OUT_OF_TIME, REALTIME, pytest_collection_modifyitems
 
 # Fails the first time that it is called, whoever calls it.
 ONCE = """
@@ -135,7 +138,9 @@ def test_notes():
     while not os.path.exists("{other}.here"): time.sleep(0.01)
 """
     (folder / "test_a.py").write_text(TURNS["together"] + notes.format(turn="together", other="idle"))
-    (folder / "test_b.py").write_text(notes.format(turn="idle", other="together"))
+    # It ends when it has equal rights: nothing is left to disturb by then.
+    ends = f"    while open('{idle}/cpu.idle').read() != '0\\n': time.sleep(0.01)\n"
+    (folder / "test_b.py").write_text(notes.format(turn="idle", other="together") + ends)
     assert run_tests.main(["python", "--timeout", "60"], CORES) == 0
     assert idle.name in (folder / "idle.here").read_text()
     assert idle.name not in (folder / "together.here").read_text()
@@ -344,6 +349,17 @@ def test_ctrl_c_ends_the_tests_and_nothing_is_run_again(folder: Path, turn: str)
     assert ended.returncode == 2, ended.stdout + ended.stderr
     assert "run again" not in ended.stdout
     assert "KeyboardInterrupt" in ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("marks, refused", [({"realtime"}, True), ({"realtime", "alone"}, False), (set(), False)])
+def test_a_mark_of_real_time_that_no_turn_would_find_is_refused(marks: set[str], refused: bool) -> None:
+    item: Any = SimpleNamespace(
+        path=ROOT / "tests/analysis/test_some.py",
+        nodeid="test_some",
+        get_closest_marker=lambda name: name if name in marks else None,
+    )
+    with pytest.raises(pytest.UsageError, match="name its file in REALTIME") if refused else contextlib.nullcontext():
+        pytest_collection_modifyitems([item])
 
 
 def test_what_is_marked_as_real_time_is_there() -> None:

@@ -25,15 +25,17 @@ class Programs:
         child, complaints = self._running.get(name) or self._start(name)
         assert child.stdin is not None
         assert child.stdout is not None
-        child.stdin.write(f"{json.dumps(wanted)}\n")
-        child.stdin.flush()
-        answer = child.stdout.readline()
-        if not answer:
-            # Its last words; the next question goes to a new one.
+        try:
+            child.stdin.write(f"{json.dumps(wanted)}\n")
+            child.stdin.flush()
+            answer = child.stdout.readline()
+            assert answer, _said(complaints)
+            return json.loads(answer)
+        except BaseException:
+            # A test's time is over, or the program's: its answer must not become that to the next question.
+            child.kill()
             self._end(*self._running.pop(name))
-            complaints.seek(0)
-            raise AssertionError(complaints.read())
-        return json.loads(answer)
+            raise
 
     def _start(self, name: str) -> tuple[subprocess.Popen[str], IO[str]]:
         complaints = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- it is closed with the program
@@ -43,16 +45,21 @@ class Programs:
         return child, complaints
 
     @staticmethod
-    def _end(child: subprocess.Popen[str], complaints: IO[str]) -> None:
-        with child:
+    def _end(child: subprocess.Popen[str], complaints: IO[str]) -> tuple[int, str]:
+        """How it ended, and its complaints."""
+        with child, complaints:
             if child.stdin is not None:
                 child.stdin.close()
-            child.wait()
+            return child.wait(), _said(complaints)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for child, complaints in self._running.values():
-            self._end(child, complaints)
-            complaints.close()
+        for status, complaints in [self._end(*each) for each in self._running.values()]:
+            assert status == 0, complaints
+
+
+def _said(complaints: IO[str]) -> str:
+    complaints.seek(0)
+    return complaints.read()

@@ -28,7 +28,7 @@ fn in_a_child(work: impl FnOnce()) {
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "status {status}");
 }
 
-/// What the thread of this name does: `S` is asleep, `R` runs or wants to. None until it has begun, and given itself the name.
+/// What the thread of this name does: `S` is asleep, `R` runs or wants to. None until it has begun.
 fn state_of(thread: &str) -> Option<String> {
     let stats = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path().join("stat"));
     let stat = stats.filter_map(|path| std::fs::read_to_string(path).ok()).find(|stat| stat.contains(thread))?;
