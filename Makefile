@@ -58,19 +58,19 @@ $(STAMPS)/extension: $(RUST) pyproject.toml $(STAMPS)/run
 
 .PHONY: test
 test: setup $(STAMPS)/dev ## Rust and Python tests (PYTEST_ARGS="-k name" narrows the latter)
-	$(BIN)/python scripts/run_tests.py rust
-	@# Programs that some tests start; compiling them is no part of a test, nor of its time limit.
+	@# Compiling is no part of a test, nor of its time limit; the second are programs that some tests start.
+	cargo test --quiet --workspace --locked --no-run
 	@# Both in one command: cargo then compiles what they depend on with the features that the extension asks for.
 	cargo build --quiet --release --locked --package bench-worlds --package bench-tools
-	$(BIN)/python scripts/run_tests.py python $(PYTEST_ARGS)
+	$(BIN)/python -m scripts.run_tests all $(PYTEST_ARGS)
 
 .PHONY: test-slow
 test-slow: setup $(STAMPS)/dev ## The tests that take minutes
-	$(BIN)/python scripts/run_tests.py python -m slow --timeout 900 $(PYTEST_ARGS)
+	$(BIN)/python -m scripts.run_tests python -m slow --timeout 900 $(PYTEST_ARGS)
 
 .PHONY: test-faults
 test-faults: setup $(STAMPS)/dev ## The whole fault matrix of docs/reference/faults.md, under every kind of load (some minutes)
-	$(BIN)/python scripts/run_tests.py python -m "slow or not slow" tests/faults $(PYTEST_ARGS)
+	$(BIN)/python -m scripts.run_tests python -m "slow or not slow" tests/faults $(PYTEST_ARGS)
 
 .PHONY: test-machine
 test-machine: setup $(STAMPS)/dev ## The tests of containers on an emulated Debian with systemd and cgroup v2 (root; slow)
@@ -87,7 +87,7 @@ kube-server: $(STAMPS)/venv ## Of the peers, a Kubernetes control plane alone (1
 
 .PHONY: test-peers
 test-peers: setup $(STAMPS)/dev peers-to-test ## The tests that compare with them
-	$(BIN)/python scripts/run_tests.py python -m peers tests/peers $(PYTEST_ARGS)
+	$(BIN)/python -m scripts.run_tests python -m peers tests/peers $(PYTEST_ARGS)
 
 .PHONY: peers-to-test
 peers-to-test: $(STAMPS)/venv

@@ -1,9 +1,9 @@
 """Runs tests, and once more, by themselves, those that failed. Standard library only.
 
 Python's tests take turns. Those marked ``realtime`` share the cores, one process on each; beside them one more runs
-those marked ``waits``, and another one those marked ``nodes``. All of these wait much of the time: whenever a core is
-idle, those with no mark run there, which only compute.
-Those marked ``alone`` come after all, and beside them, in a process of their own, those marked ``paced``.
+those marked ``waits``, and another one those marked ``nodes``.
+All of these wait much of the time, and so do Rust's: whenever a core is idle, those with no mark run there, which only
+compute. Those marked ``alone`` come after all, and beside them, in a process of their own, those marked ``paced``.
 docs/decisions/0029-tests-on-both-cores.md says why.
 
 Some thousand tests here run in real time against real servers, and share two cores with whatever else the machine
@@ -13,6 +13,7 @@ second time is named at the end, for somebody to mend. Where more than ``MAX_FIL
 such tests, or one failed that has no such mark, the run has failed.
 docs/decisions/0025-failed-tests-run-again.md says why.
 
+    run_tests.py all [ARGUMENT OF pytest...]
     run_tests.py rust
     run_tests.py python [ARGUMENT OF pytest...]
 """
@@ -31,18 +32,21 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 from xml.etree import ElementTree
+
+from scripts.idle import IdleGroup, idle_group
 
 __all__ = ["MAX_FILES", "TURNS", "Run", "main", "run_again", "run_python", "run_rust"]
 
-AT_ONCE = (("together", "waits", "nodes", "idle"), ("alone", "paced"))
-TURNS = tuple(turn for turns in AT_ONCE for turn in turns)
-SPREAD = frozenset({"together", "idle"})
+KINDS = {"all": ("rust", "python"), "rust": ("rust",), "python": ("python",)}
+AT_ONCE = (("together", "waits", "nodes"), ("alone", "paced"))
+IDLE = "idle"
+TURNS = (*(turn for turns in AT_ONCE for turn in turns), IDLE)
+SPREAD = frozenset({"together", IDLE})
 """Turns that have one process for each core."""
 IDLE_TIMEOUT_S = 600
 """Of a test that has a core only while nothing else wants it, unless it says otherwise."""
-CGROUPS = (Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup"))
-"""Where cgroups of version 1 and version 2 are made."""
 MAX_FILES = 3
 SAYS = "== run again: "
 SLOWEST = 10
@@ -79,9 +83,28 @@ class Run:
     faults: frozenset[str] = frozenset()
 
 
-def run_rust(only: frozenset[str] = frozenset()) -> Run:
+@dataclass(frozen=True)
+class IdleTurn:
+    """The turn ``idle``: tests that give way to all that run beside them."""
+
+    child: subprocess.Popen[bytes]
+    log: IO[bytes]
+    group: IdleGroup
+    began_s: float
+
+    def ended(self, folder: Path) -> int:
+        """Its exit status, when nothing is left that it could disturb; what failed is remembered in ``folder``."""
+        self.group.end_idling()
+        status = _waited(self.child, [self.child])
+        _tell(IDLE, self.log, time.monotonic() - self.began_s)
+        _remember(folder, _remembered(folder / IDLE))
+        return status
+
+
+def run_rust(only: frozenset[str] = frozenset(), idle: IdleTurn | None = None) -> Run:
     """All tests of the workspace, or those of these names."""
-    status, output = _shown([*CARGO, *(["--", "--exact", *sorted(only)] if only else [])])
+    command = [*CARGO, *(["--", "--exact", *sorted(only)] if only else [])]
+    status, output = _shown(command, beside=[idle.child] if idle else [])
     names: dict[str, list[str]] = {"ok": [], "FAILED": []}
     faults, program = set(), ""
     for line in TEST.finditer(output):
@@ -103,19 +126,21 @@ def _may_be_disturbed(program: str, name: str) -> bool:
     return any(part.startswith(REALTIME) for part in Path(program).parts) or REALTIME in name.split("::")
 
 
-def run_python(arguments: Sequence[str], folder: Path, cores: int) -> Run:
+def run_python(arguments: Sequence[str], folder: Path, cores: int, idle: IdleTurn | None = None) -> Run:
     """The tests that pytest finds by these arguments; what failed is remembered in ``folder``."""
     statuses: list[int] = []
-    times: list[tuple[float, str]] = []
-    with _idle_cgroup() as idle:
-        for turns in AT_ONCE if cores > 1 else [(turn,) for at_once in AT_ONCE for turn in at_once]:
-            statuses += _turns(turns, arguments, folder, cores, idle)
-            broken = [each for each in statuses if each not in {PASSED, FAILED, NOTHING}]
-            if broken:
-                # Ctrl-C reaches the turns at different moments: one that was still starting dies by the signal.
-                return Run(INTERRUPTED if {INTERRUPTED, 128 + signal.SIGINT} & {*broken} else broken[0])
-            for turn in turns:
-                times += _times(folder / f"{turn}.xml")
+    # With no turn that gives way, its tests share the cores with the others.
+    at_once = AT_ONCE if idle else ((*AT_ONCE[0], IDLE), *AT_ONCE[1:])
+    for turns in at_once if cores > 1 else [(turn,) for each in at_once for turn in each]:
+        statuses += _turns(turns, arguments, folder, cores, idle)
+        if idle and turns == AT_ONCE[0]:
+            # Those that come now measure closely, and two virtual cores may be one with two threads.
+            statuses.append(idle.ended(folder))
+        broken = [each for each in statuses if each not in {PASSED, FAILED, NOTHING}]
+        if broken:
+            # Ctrl-C reaches the turns at different moments: one that was still starting dies by the signal.
+            return Run(INTERRUPTED if {INTERRUPTED, 128 + signal.SIGINT} & {*broken} else broken[0])
+    times = [time for file in folder.glob("*.xml") for time in _times(file)]
     for seconds, name in sorted(times, reverse=True)[:SLOWEST]:
         print(f"== slowest: {seconds:6.1f} s  {name}", flush=True)
     if FAILED not in statuses:
@@ -126,34 +151,28 @@ def run_python(arguments: Sequence[str], folder: Path, cores: int) -> Run:
 
 
 @contextlib.contextmanager
-def _idle_cgroup() -> Iterator[Path | None]:
-    """A cgroup whose processes run only while no other wants the core; None where this user can make none."""
-    place = next(filter(None, map(_made_idle, CGROUPS)), None)
-    try:
-        yield place
-    finally:
-        # What a killed test has left in it keeps it.
-        with contextlib.suppress(OSError):
-            if place is not None:
-                place.rmdir()
+def _idle_turn(arguments: Sequence[str], folder: Path, cores: int) -> Iterator[IdleTurn | None]:
+    """The turn that gives way to all others, which begins here; None where it cannot be made to."""
+    with contextlib.ExitStack() as stack:
+        group = stack.enter_context(idle_group()) if cores > 1 else None
+        if group is None:
+            yield None
+            return
+        log = stack.enter_context((folder / f"{IDLE}.log").open("w+b"))
+        words = _pytest(folder / IDLE, _words(IDLE, arguments, folder, cores))
+        child = stack.enter_context(subprocess.Popen(words, stdout=log))
+        group.add(child.pid)
+        try:
+            yield IdleTurn(child, log, group, time.monotonic())
+        finally:
+            group.end_idling()
+            if child.poll() is None:
+                child.terminate()
 
 
-def _made_idle(root: Path) -> Path | None:
-    place = root / f"gpusize-tests-{os.getpid()}"
-    try:
-        place.mkdir()
-    except OSError:
-        return None
-    try:
-        with (place / "cpu.idle").open("r+") as file:
-            file.write("1")
-    except OSError:
-        place.rmdir()
-        return None
-    return place
-
-
-def _turns(turns: Sequence[str], arguments: Sequence[str], folder: Path, cores: int, idle: Path | None) -> list[int]:
+def _turns(
+    turns: Sequence[str], arguments: Sequence[str], folder: Path, cores: int, idle: IdleTurn | None
+) -> list[int]:
     """The exit statuses of turns that run at once; what others than the first print comes when all have ended."""
     start = time.monotonic()
     first, *others = turns
@@ -165,22 +184,21 @@ def _turns(turns: Sequence[str], arguments: Sequence[str], folder: Path, cores: 
             )
             for turn, log in zip(others, logs, strict=True)
         ]
-        for turn, child in zip(others, beside, strict=True):
-            if turn == "idle" and idle is not None:
-                (idle / "cgroup.procs").write_text(str(child.pid))
-        shown = _shown(_pytest(folder, _words(first, arguments, folder, cores)), kept=False, beside=beside)
-        statuses = [shown[0]]
+        signalled = [*beside, *([idle.child] if idle else [])]
+        words = _pytest(folder, _words(first, arguments, folder, cores))
+        statuses = [_shown(words, kept=False, beside=signalled)[0]]
         print(f"== tests {first}: {time.monotonic() - start:.0f} s", flush=True)
         for turn, log, child in zip(others, logs, beside, strict=True):
-            if turn == "idle" and idle is not None:
-                # The last of its turns: there is nothing left to disturb.
-                (idle / "cpu.idle").write_text("0")
-            statuses.append(_waited(child, beside))
-            log.seek(0)
-            sys.stdout.write(log.read().decode(errors="replace"))
-            print(f"== tests {turn}: {time.monotonic() - start:.0f} s", flush=True)
+            statuses.append(_waited(child, signalled))
+            _tell(turn, log, time.monotonic() - start)
             _remember(folder, _remembered(folder / turn))
     return statuses
+
+
+def _tell(turn: str, log: IO[bytes], seconds: float) -> None:
+    log.seek(0)
+    sys.stdout.write(log.read().decode(errors="replace"))
+    print(f"== tests {turn}: {seconds:.0f} s", flush=True)
 
 
 def _words(turn: str, arguments: Sequence[str], folder: Path, cores: int) -> list[str]:
@@ -188,7 +206,7 @@ def _words(turn: str, arguments: Sequence[str], folder: Path, cores: int) -> lis
     words = ["-p", "scripts.turns", "--turn", turn, "--junit-xml", str(folder / f"{turn}.xml")]
     if turn in SPREAD and cores > 1:
         words += ["-n", str(cores), "--dist", "loadfile", "--max-worker-restart", "0"]
-    if turn == "idle":
+    if turn == IDLE:
         words += ["--timeout", str(IDLE_TIMEOUT_S)]
     return [*words, *arguments]
 
@@ -286,20 +304,31 @@ def _say(text: str, names: frozenset[str] = frozenset()) -> None:
 def main(argv: Sequence[str], cores: int | None = None) -> int:
     """The exit status for the shell: that of the first run, or 0 if all that failed there passes by itself."""
     kind, *arguments = argv
-    with tempfile.TemporaryDirectory(prefix="gpusize-tests-") as name:
+    shared = cores or len(os.sched_getaffinity(0))
+    status = PASSED
+    with tempfile.TemporaryDirectory(prefix="gpusize-tests-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
-        shared = cores or len(os.sched_getaffinity(0))
-        first = run_rust() if kind == "rust" else run_python(arguments, folder, shared)
-        if not first.failed:
-            return first.status
-        if first.faults:
-            _say("not at all, since no mark says that the machine may disturb it:", first.faults)
-            return first.status
-        if len(first.files) > MAX_FILES:
-            _say(f"nothing: tests of {len(first.files)} files failed, and more than {MAX_FILES} are no accident")
-            return first.status
-        _say("now by itself, since it failed:", first.failed)
-        second = run_rust(first.failed) if kind == "rust" else run_again(arguments, folder, first.failed)
+        idle = stack.enter_context(_idle_turn(arguments, folder, shared)) if "python" in KINDS[kind] else None
+        for each in KINDS[kind]:
+            status = _judged(each, arguments, folder, shared, idle)
+            if status:
+                break
+    return status
+
+
+def _judged(kind: str, arguments: Sequence[str], folder: Path, cores: int, idle: IdleTurn | None) -> int:
+    """The exit status of Rust's or Python's tests, with a second chance for some that failed."""
+    first = run_rust(idle=idle) if kind == "rust" else run_python(arguments, folder, cores, idle)
+    if not first.failed:
+        return first.status
+    if first.faults:
+        _say("not at all, since no mark says that the machine may disturb it:", first.faults)
+        return first.status
+    if len(first.files) > MAX_FILES:
+        _say(f"nothing: tests of {len(first.files)} files failed, and more than {MAX_FILES} are no accident")
+        return first.status
+    _say("now by itself, since it failed:", first.failed)
+    second = run_rust(first.failed, idle) if kind == "rust" else run_again(arguments, folder, first.failed)
     if second.status or not first.failed <= second.passed:
         _say("failed again:", second.failed or first.failed - second.passed)
         return second.status or first.status

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from scripts.run_tests import SPREAD, TURNS
+from scripts.run_tests import IDLE, SPREAD, TURNS
 
 __all__ = ["DISTURBED", "OF_THEIR_OWN", "lost_worker"]
 
@@ -91,7 +91,7 @@ def _require_told(items: set[pytest.Item]) -> None:
 
 
 def _turn(item: pytest.Item) -> str:
-    shared = "idle" if item.get_closest_marker("realtime") is None else "together"
+    shared = IDLE if item.get_closest_marker("realtime") is None else "together"
     return next((turn for turn in OF_THEIR_OWN if item.get_closest_marker(turn) is not None), shared)
 
 

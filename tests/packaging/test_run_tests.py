@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from scripts import run_tests
+from scripts import idle, run_tests
 from scripts.run_tests import MAX_FILES
 from tests.conftest import OUT_OF_TIME, REALTIME, pytest_collection_modifyitems
 
@@ -58,7 +58,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     (tmp_path / "helper.py").write_text(ONCE)
     # The other turns are like these, and each costs processes.
-    monkeypatch.setattr(run_tests, "AT_ONCE", (("together", "idle"), ("alone",)))
+    monkeypatch.setattr(run_tests, "AT_ONCE", (("together",), ("alone",)))
     return tmp_path
 
 
@@ -124,34 +124,81 @@ def test_meets():
     assert first == second != (folder / "paced").read_text().strip()
 
 
-def test_those_without_a_mark_run_beside_them_while_a_core_is_idle(folder: Path) -> None:
-    with run_tests._idle_cgroup() as idle:
-        if idle is None:
+@pytest.fixture
+def idle_folder() -> Path:
+    """The cgroup that a run in this process will make."""
+    with idle.idle_group() as group:
+        if group is None:
             pytest.skip("it takes a user who may make cgroups")
-        assert idle.joinpath("cpu.idle").read_text() == "1\n"
-    assert not idle.exists()
-    notes = """
+        assert group.folder.joinpath("cpu.idle").read_text() == "1\n"
+    assert not group.folder.exists()
+    return group.folder
+
+
+MEETS = """
 import os, time
-def test_notes():
+def test_{mine}():
     with open("/proc/self/cgroup") as file: place = file.read()
-    with open("{turn}.here", "w") as file: file.write(place)
+    with open("{mine}.here", "w") as file: file.write(place)
     while not os.path.exists("{other}.here"): time.sleep(0.01)
 """
-    (folder / "test_a.py").write_text(TURNS["together"] + notes.format(turn="together", other="idle"))
+
+
+def test_those_without_a_mark_run_beside_them_while_a_core_is_idle(
+    folder: Path, idle_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "test_a.py").write_text(TURNS["together"] + MEETS.format(mine="real", other="idle"))
     # It ends when it has equal rights: nothing is left to disturb by then.
-    ends = f"    while open('{idle}/cpu.idle').read() != '0\\n': time.sleep(0.01)\n"
-    (folder / "test_b.py").write_text(notes.format(turn="idle", other="together") + ends)
+    ends = f"    while open('{idle_folder}/cpu.idle').read() != '0\\n': time.sleep(0.01)\n"
+    (folder / "test_b.py").write_text(MEETS.format(mine="idle", other="real") + ends)
     assert run_tests.main(["python", "--timeout", "60"], CORES) == 0
-    assert idle.name in (folder / "idle.here").read_text()
-    assert idle.name not in (folder / "together.here").read_text()
-    assert not idle.exists()
+    assert run_tests.SAYS not in capfd.readouterr().out
+    assert idle_folder.name in (folder / "idle.here").read_text()
+    assert idle_folder.name not in (folder / "real.here").read_text()
+    assert not idle_folder.exists()
 
 
-def test_they_run_all_the_same_where_no_cgroup_can_be_made(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_tests, "CGROUPS", (folder / "nowhere", folder))
-    (folder / "test_a.py").write_text("def test_it(): open('it', 'w').close()")
+@pytest.mark.usefixtures("idle_folder")
+def test_they_have_ended_when_those_alone_begin(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "test_a.py").write_text(TURNS["alone"] + "import os\ndef test_it(): assert os.path.exists('ended')\n")
+    (folder / "test_b.py").write_text("import time\ndef test_it():\n    time.sleep(1)\n    open('ended', 'w')\n")
     assert run_tests.main(["python"], CORES) == 0
-    assert (folder / "it").exists()
+    assert run_tests.SAYS not in capfd.readouterr().out, "by itself it would find that they have"
+
+
+@pytest.mark.usefixtures("idle_folder")
+def test_they_begin_beside_those_of_rust(folder: Path) -> None:
+    meets = """
+    std::fs::write("rust.here", "").unwrap();
+    while !std::path::Path::new("idle.here").exists() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+"""
+    crate(folder, realtime=rust_test("meets", meets))
+    (folder / "test_a.py").write_text(MEETS.format(mine="idle", other="rust"))
+    assert run_tests.main(["all", "--timeout", "60"], CORES) == 0
+
+
+def test_they_end_where_rust_has_failed(folder: Path, idle_folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "test_a.py").write_text("import time\ndef test_it():\n    open('it.began', 'w')\n    time.sleep(60)\n")
+    waits = """
+    while !std::fs::read_dir(".").unwrap().any(|file| file.unwrap().path().extension() == Some("began".as_ref())) {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!();
+"""
+    crate(folder, second=rust_test("fault", waits))
+    assert run_tests.main(["all"], CORES) == 101
+    assert "== tests together" not in capfd.readouterr().out
+    # Which can only be removed when nothing runs in it.
+    assert not idle_folder.exists()
+
+
+def test_they_share_the_cores_where_no_cgroup_can_be_made(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle, "CGROUPS", (folder / "nowhere", folder))
+    (folder / "test_a.py").write_text(TURNS["together"] + MEETS.format(mine="real", other="idle"))
+    (folder / "test_b.py").write_text(MEETS.format(mine="idle", other="real"))
+    assert run_tests.main(["python", "--timeout", "60"], CORES) == 0
     assert list(folder.glob("gpusize-tests-*")) == []
 
 
