@@ -12,7 +12,7 @@ pub struct Running<P> {
     pub sequence: Sequence<P>,
     /// When it joined the batch.
     pub admitted_ns: i64,
-    /// When it had its first token; -1 before.
+    /// When it has its first token; -1 before it has joined a batch for it.
     pub first_token_ns: i64,
     /// The GPU's finished iterations when that of its first token began; less the tokens that it had made when it came.
     pub(super) first_iteration: i64,

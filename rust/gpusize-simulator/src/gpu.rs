@@ -289,9 +289,6 @@ impl<P: Payload, O: Observer<P>> Serve<O> for Gpu<P> {
         let whole = limits.whole.is_some();
         let makes = if whole { self.batch.unfinished(self.iterations - 1) } else { self.batch.len() };
         let fresh = self.batch.len() - self.fresh;
-        for running in self.batch.iter_mut().skip(fresh) {
-            running.first_token_ns = end_ns;
-        }
         let batch = &self.batch.as_slice()[..makes];
         observer.iterations(gpu, end_ns, self.iteration_ns, self.span, batch, fresh.min(makes));
         let (iterations, free_blocks) = (self.iterations, &mut self.free_blocks);
@@ -369,6 +366,11 @@ impl<P: Payload> Gpu<P> {
         let cost_s = limits.base_s + limits.per_sequence_s * self.batch.weight() + begun.unwrap_or(0.0);
         self.iteration_ns = ns(cost_s).max(1);
         self.span = 1;
+        // Known already, as nothing ends an iteration before its time; at its end they would have to be looked for again.
+        let before = self.batch.len() - self.fresh;
+        for running in self.batch.iter_mut().skip(before) {
+            running.first_token_ns = now_ns + self.iteration_ns;
+        }
         // Who has to wait because somebody had to leave may join at the next boundary.
         if limits.skip && begun.is_none() && self.prefilling.is_none() && all_have_room {
             self.span = self.batch.until_next_has_all(self.iterations);

@@ -29,6 +29,13 @@ pub enum Outcome {
     Shed = 9,
 }
 
+impl Outcome {
+    /// All of them.
+    pub(super) const ALL: [Self; 5] = [Self::Ok, Self::HttpError, Self::ProtocolError, Self::Truncated, Self::Shed];
+    /// One more than the largest number.
+    pub(super) const COUNT: usize = Self::Shed as usize + 1;
+}
+
 impl From<Option<Fault>> for Outcome {
     fn from(fault: Option<Fault>) -> Self {
         match fault {

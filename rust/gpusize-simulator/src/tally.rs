@@ -1,7 +1,5 @@
 //! A summary without rows: sums, and histograms whose bins are a thousandth wide.
 
-use std::collections::BTreeMap;
-
 use hdrhistogram::Histogram;
 
 use super::ledger::Request;
@@ -14,36 +12,55 @@ const DIGITS: u8 = 3;
 /// Thirty years; whatever is longer counts as this.
 const LONGEST_NS: u64 = 1_000_000_000_000_000_000;
 
-/// One metric of all requests.
+/// How often values came.
 #[derive(Debug)]
+struct Bins(Histogram<u64>);
+
+impl Default for Bins {
+    fn default() -> Self {
+        Self(Histogram::new_with_max(LONGEST_NS, DIGITS).expect("a histogram of three digits"))
+    }
+}
+
+impl Bins {
+    fn add(&mut self, value_ns: i64) {
+        self.0.saturating_record(u64::try_from(value_ns).unwrap_or(0));
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.0.add(&other.0).expect("bins of the same kind");
+    }
+}
+
+/// One metric of all requests.
+#[derive(Debug, Default)]
 struct Spread {
-    bins: Histogram<u64>,
+    bins: Bins,
     sum_s: f64,
     max_s: f64,
 }
 
-impl Default for Spread {
-    fn default() -> Self {
-        let bins = Histogram::new_with_max(LONGEST_NS, DIGITS).expect("a histogram of three digits");
-        Self { bins, sum_s: 0.0, max_s: 0.0 }
-    }
-}
-
 impl Spread {
     fn add(&mut self, value_s: f64) {
-        self.bins.saturating_record(u64::try_from(rounded(value_s * NS_PER_S)).unwrap_or(0));
+        self.bins.add(rounded(value_s * NS_PER_S));
+        self.sum(value_s);
+    }
+
+    /// What the bins are told in another way.
+    fn sum(&mut self, value_s: f64) {
         self.sum_s += value_s;
         self.max_s = self.max_s.max(value_s);
     }
 
     fn quantiles(&self) -> Option<Quantiles> {
-        let count = self.bins.len();
+        let bins = &self.bins.0;
+        let count = bins.len();
         if count == 0 {
             return None;
         }
         let at = |share| {
-            let value = self.bins.value_at_quantile(share);
-            (self.bins.median_equivalent(value) as f64 / NS_PER_S).min(self.max_s)
+            let value = bins.value_at_quantile(share);
+            (bins.median_equivalent(value) as f64 / NS_PER_S).min(self.max_s)
         };
         Some(Quantiles {
             mean: self.sum_s / count as f64,
@@ -69,7 +86,8 @@ struct Answers {
 pub(super) struct Tally {
     requests: u64,
     sent: u64,
-    outcomes: BTreeMap<Outcome, u64>,
+    /// By their numbers.
+    outcomes: [u64; Outcome::COUNT],
     /// Within the window, without the latest.
     answered: Answers,
     latest: Answers,
@@ -79,6 +97,9 @@ pub(super) struct Tally {
     ttft: Spread,
     waiting: Spread,
     service: Spread,
+    /// Runtimes of those that were sent when they were due, which are times of service too: most, and written down once.
+    direct: Bins,
+    unwaited: u64,
     itl_mean: Spread,
 }
 
@@ -104,14 +125,26 @@ impl Tally {
             return;
         }
         self.requests += 1;
-        *self.outcomes.entry(request.outcome).or_default() += 1;
+        self.outcomes[request.outcome as usize] += 1;
+        let waited_ns = request.sent_ns - request.due_ns;
         if is_sent {
             self.sent += 1;
-            self.waiting.add(seconds(request.sent_ns - request.due_ns));
+            if waited_ns == 0 {
+                self.unwaited += 1;
+            } else {
+                self.waiting.add(seconds(waited_ns));
+            }
         }
         if ok {
-            self.runtime.add(seconds(end_ns - request.due_ns));
-            self.service.add(seconds(end_ns - request.sent_ns));
+            let (runtime_ns, service_ns) = (end_ns - request.due_ns, end_ns - request.sent_ns);
+            self.runtime.sum(seconds(runtime_ns));
+            self.service.sum(seconds(service_ns));
+            if waited_ns == 0 {
+                self.direct.add(runtime_ns);
+            } else {
+                self.runtime.bins.add(runtime_ns);
+                self.service.bins.add(service_ns);
+            }
             if let Some(ttft_s) = request.ttft_s() {
                 self.ttft.add(ttft_s);
             }
@@ -132,12 +165,16 @@ impl Tally {
 
     pub(super) fn summary(mut self, totals: &Totals) -> Summary {
         self.settle(totals.open_ns, totals.close_ns);
+        self.runtime.bins.merge(&self.direct);
+        self.service.bins.merge(&self.direct);
+        self.waiting.bins.0.saturating_record_n(0, self.unwaited);
         let window_s = totals.window_s();
+        let outcomes = Outcome::ALL.map(|outcome| (outcome, self.outcomes[outcome as usize]));
         Summary {
             gpus: totals.gpus,
             requests: self.requests,
             sent: self.sent,
-            outcomes: self.outcomes,
+            outcomes: outcomes.into_iter().filter(|(_, count)| *count > 0).collect(),
             window_s,
             rate_per_s: self.answered.count as f64 / window_s,
             sent_rate_per_s: self.sent_in_window as f64 / window_s,

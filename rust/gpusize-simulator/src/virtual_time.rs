@@ -369,28 +369,23 @@ impl Observer<Slot> for GpuDriver<'_> {
     ) {
         self.now_ns = end_ns;
         self.tokens += count * batch.len() as u64;
-        if let Some(meters) = &mut self.around.meters {
-            meters.made(gpu, count * batch.len() as u64);
-            meters.took(gpu, Histogram::Itl, iteration_ns, count * fresh as u64);
-        }
+        // What a request has met is written down when it ends: it would have to be fetched for it.
+        let Some(meters) = &mut self.around.meters else { return };
+        meters.made(gpu, count * batch.len() as u64);
+        meters.took(gpu, Histogram::Itl, iteration_ns, count * fresh as u64);
         for running in &batch[fresh..] {
             let request = self.clients.request(running.sequence.payload.0);
-            if let Some(meters) = self.around.meters.as_mut().filter(|_| request.gpu != gpu as u32) {
+            let (tokens, since_ns) = (running.sequence.prompt_tokens, running.sequence.arrived_ns);
+            if request.gpu != gpu as u32 {
                 // It waited in a queue that all share.
-                let tokens = running.sequence.prompt_tokens;
                 (request.gpu != u32::MAX).then(|| meters.ended(request.gpu as usize, tokens));
                 meters.given(gpu, tokens);
+                request.gpu = gpu as u32;
             }
-            request.gpu = gpu as u32;
-            request.start_ns = self.stalls.to_world_ns(running.admitted_ns).max(request.sent_ns);
-            request.first_token_ns = self.stalls.to_world_ns(end_ns);
-            if let Some(meters) = &mut self.around.meters {
-                let since_ns = running.sequence.arrived_ns;
-                meters.first_token(gpu, running.sequence.prompt_tokens);
-                meters.took(gpu, Histogram::Ttft, end_ns - since_ns, 1);
-                meters.took(gpu, Histogram::Queue, running.admitted_ns - since_ns, 1);
-                meters.took(gpu, Histogram::GatewayTtft, request.first_token_ns - request.sent_ns, 1);
-            }
+            meters.first_token(gpu, tokens);
+            meters.took(gpu, Histogram::Ttft, end_ns - since_ns, 1);
+            meters.took(gpu, Histogram::Queue, running.admitted_ns - since_ns, 1);
+            meters.took(gpu, Histogram::GatewayTtft, self.stalls.to_world_ns(end_ns) - request.sent_ns, 1);
         }
     }
 
@@ -398,6 +393,9 @@ impl Observer<Slot> for GpuDriver<'_> {
         let slot = running.sequence.payload.0;
         let world_ns = self.stalls.to_world_ns(end_ns);
         let request = self.clients.request(slot);
+        request.gpu = gpu as u32;
+        request.start_ns = self.stalls.to_world_ns(running.admitted_ns).max(request.sent_ns);
+        request.first_token_ns = self.stalls.to_world_ns(running.first_token_ns);
         request.output = tokens;
         if let Some(meters) = &mut self.around.meters {
             meters.ended(gpu, running.sequence.prompt_tokens);
