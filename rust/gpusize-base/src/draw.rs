@@ -43,11 +43,13 @@ impl Draw {
     }
 
     /// 64 uniform bits.
+    #[inline]
     pub fn u64(self, seq: u64) -> u64 {
         self.block(seq, 0)[0]
     }
 
     /// Uniform in `[0, 1)`, with 53 bits.
+    #[inline]
     pub fn unit(self, seq: u64) -> f64 {
         to_unit(self.u64(seq))
     }

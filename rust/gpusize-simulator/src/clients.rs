@@ -7,7 +7,7 @@ use std::slice;
 use super::connections::{Connections, Place};
 use super::ledger::{Ledger, Request};
 use super::window::Window;
-use super::{Arrivals, Load};
+use super::{Arrivals, Load, earliest};
 use gpusize_load::schedule::{self, Thinks};
 
 /// (due, order, user).
@@ -122,7 +122,7 @@ impl<'a> Clients<'a> {
     /// When a request is due or a connection is free next.
     pub(super) fn next_ns(&self) -> Option<i64> {
         let due_ns = self.due.peek().map(|&(due_ns, ..)| due_ns);
-        due_ns.into_iter().chain(self.connections.next_end_ns()).min()
+        earliest(due_ns, self.connections.next_end_ns())
     }
 
     /// Let that happen; at the same moment, the connection is free first. The slot of the request that is to be sent now, if any, and

@@ -6,7 +6,7 @@ use super::replica::{Replica, Serve, Watch};
 use super::replicas::Replicas;
 use super::routing::{Routes, Tournament};
 use super::summary::Totals;
-use super::{ReplicaStep, Router};
+use super::{ReplicaStep, Router, earliest};
 
 /// How many replicas there are, and which of them a request goes to.
 #[derive(Debug, Clone, Copy)]
@@ -53,8 +53,7 @@ impl<R: Replica> Cluster<R> {
 
     /// When something happens on a replica next, or the replicas change; `None` when all are idle and nothing is to change.
     pub fn next_event_ns(&self) -> Option<i64> {
-        let end_ns = self.next_end_ns();
-        end_ns.into_iter().chain(self.replicas.next_change_ns()).min()
+        earliest(self.next_end_ns(), self.replicas.next_change_ns())
     }
 
     fn next_end_ns(&self) -> Option<i64> {

@@ -6,7 +6,7 @@ use super::batch::{Batch, Running};
 use super::cluster::{Cluster, Shape};
 use super::prefill::{PrefillLimits, Prefillers};
 use super::replica::{Replica, Serve, Watch};
-use super::{ClusterConfig, ns};
+use super::{ClusterConfig, earliest, ns};
 
 /// What a driver of GPUs gets to see. Times are the cluster's own.
 pub trait Observer<P>: Watch {
@@ -216,7 +216,7 @@ impl<P> Replica for Gpu<P> {
     }
 
     fn next_ns(&self, _limits: &Limits) -> Option<i64> {
-        self.next_of_batch_ns().into_iter().chain(self.prefillers.next_ns()).min()
+        earliest(self.next_of_batch_ns(), self.prefillers.next_ns())
     }
 
     fn busy_ns(&self) -> i64 {

@@ -125,6 +125,14 @@ fn rounded(value: f64) -> i64 {
     whole.saturating_add(i64::from(rest >= 0.5)).saturating_sub(i64::from(rest <= -0.5))
 }
 
+/// The first of two moments, of which there may be none.
+fn earliest(one: Option<i64>, other: Option<i64>) -> Option<i64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
 /// Nanoseconds to seconds.
 fn seconds(ns: i64) -> f64 {
     ns as f64 / NS_PER_S

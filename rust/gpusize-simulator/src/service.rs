@@ -73,14 +73,18 @@ impl ServiceDraws {
 
     /// The service of request `index`. `max_tokens` cuts the answer, and with `ignore_eos` sets its length.
     pub fn draw(&self, index: u64, max_tokens: Option<u32>, ignore_eos: bool) -> Service {
-        let wanted = self.output_tokens.draw(self.output, index);
-        let limit = max_tokens.unwrap_or(u32::MAX);
-        let output_tokens = if ignore_eos && max_tokens.is_some() { limit } else { wanted.min(limit) };
+        let (output_tokens, cut) = match max_tokens {
+            Some(set) if ignore_eos => (set, true),
+            limit => {
+                let (wanted, limit) = (self.output_tokens.draw(self.output, index), limit.unwrap_or(u32::MAX));
+                (wanted.min(limit), wanted > limit || ignore_eos)
+            }
+        };
         let fault = self.fault(index);
         Service {
             // A connection that is reset halfway needs only half of the service.
             output_tokens: if fault == Some(Fault::Reset) { output_tokens.div_ceil(2) } else { output_tokens },
-            cut: wanted > limit || ignore_eos,
+            cut,
             cost_factor: self.cost_factor(index),
             fault,
         }

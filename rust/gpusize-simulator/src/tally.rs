@@ -12,23 +12,27 @@ const DIGITS: u8 = 3;
 /// Thirty years; whatever is longer counts as this.
 const LONGEST_NS: u64 = 1_000_000_000_000_000_000;
 
-/// How often values came.
-#[derive(Debug)]
-struct Bins(Histogram<u64>);
-
-impl Default for Bins {
-    fn default() -> Self {
-        Self(Histogram::new_with_max(LONGEST_NS, DIGITS).expect("a histogram of three digits"))
-    }
-}
+/// How often values came. Half a megabyte, which costs a short run as much as its requests, so there is none without a value.
+#[derive(Debug, Default)]
+struct Bins(Option<Histogram<u64>>);
 
 impl Bins {
     fn add(&mut self, value_ns: i64) {
-        self.0.saturating_record(u64::try_from(value_ns).unwrap_or(0));
+        self.add_times(value_ns, 1);
+    }
+
+    fn add_times(&mut self, value_ns: i64, times: u64) {
+        self.histogram().saturating_record_n(u64::try_from(value_ns).unwrap_or(0), times);
+    }
+
+    fn histogram(&mut self) -> &mut Histogram<u64> {
+        self.0.get_or_insert_with(|| Histogram::new_with_max(LONGEST_NS, DIGITS).expect("a histogram of three digits"))
     }
 
     fn merge(&mut self, other: &Self) {
-        self.0.add(&other.0).expect("bins of the same kind");
+        if let Some(other) = &other.0 {
+            self.histogram().add(other).expect("bins of the same kind");
+        }
     }
 }
 
@@ -53,11 +57,8 @@ impl Spread {
     }
 
     fn quantiles(&self) -> Option<Quantiles> {
-        let bins = &self.bins.0;
+        let bins = self.bins.0.as_ref()?;
         let count = bins.len();
-        if count == 0 {
-            return None;
-        }
         let at = |share| {
             let value = bins.value_at_quantile(share);
             (bins.median_equivalent(value) as f64 / NS_PER_S).min(self.max_s)
@@ -165,9 +166,21 @@ impl Tally {
 
     pub(super) fn summary(mut self, totals: &Totals) -> Summary {
         self.settle(totals.open_ns, totals.close_ns);
-        self.runtime.bins.merge(&self.direct);
-        self.service.bins.merge(&self.direct);
-        self.waiting.bins.0.saturating_record_n(0, self.unwaited);
+        let (runtime_s, service_s) = if self.service.bins.0.is_none() {
+            self.runtime.bins = self.direct;
+            let direct_s = self.runtime.quantiles();
+            (direct_s, direct_s)
+        } else {
+            self.runtime.bins.merge(&self.direct);
+            self.service.bins.merge(&self.direct);
+            (self.runtime.quantiles(), self.service.quantiles())
+        };
+        let waiting_s = if self.waiting.bins.0.is_none() {
+            (self.unwaited > 0).then_some(Quantiles { mean: 0.0, p50: 0.0, p90: 0.0, p95: 0.0, p99: 0.0, max: 0.0 })
+        } else {
+            self.waiting.bins.add_times(0, self.unwaited);
+            self.waiting.quantiles()
+        };
         let window_s = totals.window_s();
         let outcomes = Outcome::ALL.map(|outcome| (outcome, self.outcomes[outcome as usize]));
         Summary {
@@ -180,10 +193,10 @@ impl Tally {
             sent_rate_per_s: self.sent_in_window as f64 / window_s,
             tokens_per_s: self.answered.tokens as f64 / window_s,
             in_flight: self.in_window_s / window_s,
-            runtime_s: self.runtime.quantiles(),
+            runtime_s,
             ttft_s: self.ttft.quantiles(),
-            waiting_s: self.waiting.quantiles(),
-            service_s: self.service.quantiles(),
+            waiting_s,
+            service_s,
             itl_mean_s: self.itl_mean.quantiles(),
             busy_share: totals.busy_share(),
             draining_s: seconds(totals.draining_ns),
