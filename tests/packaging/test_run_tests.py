@@ -215,15 +215,15 @@ def test_a_mark_that_its_turn_would_not_find_is_refused(folder: Path, capfd: pyt
 def test_the_slowest_tests_of_both_turns_are_named_at_the_end(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (folder / "test_a.py").write_text("import time\ndef test_slow(): time.sleep(0.5)\ndef test_quick(): ...")
     (folder / "test_b.py").write_text(TURNS["alone"] + "import time\ndef test_alone(): time.sleep(0.2)")
-    assert run_tests.main(["python"], CORES) == 0
+    assert run_tests.main(["python"], 1) == 0
     told = [line.split()[-1] for line in capfd.readouterr().out.splitlines() if line.startswith("== slowest: ")]
     assert told == ["test_a::test_slow", "test_b::test_alone", "test_a::test_quick"]
 
 
 def test_nothing_to_run_is_told_as_pytest_tells_it(folder: Path) -> None:
     (folder / "test_a.py").write_text(TURNS["alone"] + "def test_alone(): ...")
-    assert run_tests.main(["python"], CORES) == 0, "one turn had something to run"
-    assert run_tests.main(["python", "-k", "of_no_such_name"], CORES) == 5
+    assert run_tests.main(["python"], 1) == 0, "one turn had something to run"
+    assert run_tests.main(["python", "-k", "of_no_such_name"], 1) == 5
 
 
 def test_a_test_that_was_disturbed_passes_and_is_named(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -231,7 +231,7 @@ def test_a_test_that_was_disturbed_passes_and_is_named(folder: Path, capfd: pyte
         f"{TURNS['together']}from helper import once\n"
         "def test_once(): once('a')\ndef test_fine(): open('fine', 'a').write('x')\n"
     )
-    assert run_tests.main(["python", "-q"], CORES) == 0
+    assert run_tests.main(["python", "-q"], 1) == 0
     out = capfd.readouterr().out
     assert "AssertionError: disturbed" in out
     assert out.rstrip().endswith("wants mending: test_a.py::test_once")
@@ -241,7 +241,7 @@ def test_a_test_that_was_disturbed_passes_and_is_named(folder: Path, capfd: pyte
 def test_what_no_machine_can_disturb_has_no_second_chance(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for name, begins in {"a": "", "b": TURNS["together"], "c": TURNS["alone"]}.items():
         (folder / f"test_{name}.py").write_text(f"{begins}from helper import once\ndef test_it(): once('{name}')")
-    assert run_tests.main(["python", "-q"], CORES) == 1
+    assert run_tests.main(["python", "-q"], 1) == 1
     told = [line for line in capfd.readouterr().out.splitlines() if line.startswith(run_tests.SAYS)]
     assert told == ["== run again: not at all, since no mark says that the machine may disturb it: test_a.py::test_it"]
 
@@ -272,7 +272,7 @@ def test_a_fault_fails_again(folder: Path, capfd: pytest.CaptureFixture[str]) ->
         f"{TURNS['together']}from helper import once\ndef test_once(): once('a')\ndef test_fault(): assert False\n"
     )
     (folder / "test_b.py").write_text("def test_fine(): ...\n")
-    assert run_tests.main(["python"], CORES) == 1
+    assert run_tests.main(["python"], 1) == 1
     assert capfd.readouterr().out.rstrip().endswith("== run again: failed again: test_a.py::test_fault")
 
 
@@ -280,7 +280,7 @@ def test_a_test_that_hangs_fails_by_its_timeout_and_the_others_run(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "test_a.py").write_text("import time\ndef test_hangs(): time.sleep(600)\ndef test_fine(): ...\n")
-    assert run_tests.main(["python", "--timeout", "1"], CORES) == 1
+    assert run_tests.main(["python", "--timeout", "1"], 1) == 1
     out = capfd.readouterr().out
     assert "1 failed, 1 passed" in out
     assert "Timeout" in out
@@ -292,7 +292,7 @@ def test_a_fixture_that_was_disturbed_is_set_up_anew(folder: Path) -> None:
         "@pytest.fixture(scope='module')\ndef server(): once('a')\n"
         + "".join(f"def test_{n}(server): ...\n" for n in range(MAX_FILES + 2))
     )
-    assert run_tests.main(["python"], CORES) == 0
+    assert run_tests.main(["python"], 1) == 0
 
 
 def test_a_test_whose_name_changes_is_not_taken_for_one_that_passed(folder: Path) -> None:
@@ -301,7 +301,7 @@ def test_a_test_whose_name_changes_is_not_taken_for_one_that_passed(folder: Path
         "@pytest.mark.parametrize('name', [f'pid-{os.getpid()}'])\ndef test_named(name): once('a')\n"
         "def test_once(): once('b')\n"
     )
-    assert run_tests.main(["python"], CORES) != 0
+    assert run_tests.main(["python"], 1) != 0
 
 
 def test_a_run_that_was_disturbed_all_over_has_failed(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -309,7 +309,7 @@ def test_a_run_that_was_disturbed_all_over_has_failed(folder: Path, capfd: pytes
         (folder / f"test_{n}.py").write_text(
             f"{TURNS['together']}from helper import once\ndef test_once(): once('{n}')\n"
         )
-    assert run_tests.main(["python"], CORES) == 1
+    assert run_tests.main(["python"], 1) == 1
     assert f"tests of {MAX_FILES + 1} files failed" in capfd.readouterr().out
 
 
