@@ -33,7 +33,7 @@ pytestmark = [
 
 WITHIN_S = 90.0
 STAMP = "import sys, time; open(sys.argv[1], 'w').write(str(time.monotonic()))"
-SMALL = {
+SMALL: dict[str, Any] = {
     "settings": {"gpus": [1, 2], "more": ["a", "b"]},
     "setup": f'{{python}} -c "{STAMP}" {{work}}/begun',
     "serve": "sleep 600",
@@ -112,9 +112,10 @@ def test_the_folder_is_that_of_a_study_without_a_cluster(cluster: RayCluster, fi
     assert (here.returncode, there.returncode) == (1, 1), there.stderr
     tables = [json.loads(each.stdout)["combinations"] for each in (here, there)]
     for mine, theirs in zip(*tables, strict=True):
-        same = ("name", "settings", "state", "at")
+        same = ("name", "settings", "state")
         assert [mine[each] for each in same] == [theirs[each] for each in same]
-        assert theirs["peak_rate"] > 0
+        # Which level was the fastest is measured, and a busy machine has its say in it.
+        assert (theirs["peak_rate"] > 0, theirs["at"] in SMALL["run"]["concurrencies"]) == (True, True)
     assert layout("here") == layout("there")
     assert list(state("here")) == list(state("there"))
     for name, mine in state("here").items():
