@@ -32,11 +32,11 @@ impl Tournament {
             return;
         }
         self.nodes[node].0 = key;
-        let mut winner = self.nodes[node];
         while node > 1 {
-            // Of equal keys the first place wins.
-            winner = winner.min(self.nodes[node ^ 1]);
             node /= 2;
+            let (left, right) = (self.nodes[2 * node], self.nodes[2 * node + 1]);
+            // Of equal keys the first place wins, and those on the left come first.
+            let winner = if right.0 < left.0 { right } else { left };
             if self.nodes[node] == winner {
                 return;
             }
