@@ -119,7 +119,7 @@ def test_meets():
             + "    assert 'PYTEST_XDIST_WORKER' not in os.environ\n    assert os.path.exists('gw0.here')\n"
             + f"    while not os.path.exists('{other}'):\n        time.sleep(0.01)\n"
         )
-    assert run_tests.main(["python", "--timeout", "60"], CORES) == 0
+    assert run_tests.main(["python", "--timeout", "500"], CORES) == 0
     first, second = (folder / "alone").read_text().split()
     assert first == second != (folder / "paced").read_text().strip()
 
@@ -151,7 +151,7 @@ def test_those_without_a_mark_run_beside_them_while_a_core_is_idle(
     # It ends when it has equal rights: nothing is left to disturb by then.
     ends = f"    while open('{idle_folder}/cpu.idle').read() != '0\\n': time.sleep(0.01)\n"
     (folder / "test_b.py").write_text(MEETS.format(mine="idle", other="real") + ends)
-    assert run_tests.main(["python", "--timeout", "60"], CORES) == 0
+    assert run_tests.main(["python", "--timeout", "500"], CORES) == 0
     assert run_tests.SAYS not in capfd.readouterr().out
     assert idle_folder.name in (folder / "idle.here").read_text()
     assert idle_folder.name not in (folder / "real.here").read_text()
@@ -176,7 +176,7 @@ def test_they_begin_beside_those_of_rust(folder: Path) -> None:
 """
     crate(folder, realtime=rust_test("meets", meets))
     (folder / "test_a.py").write_text(MEETS.format(mine="idle", other="rust"))
-    assert run_tests.main(["all", "--timeout", "60"], CORES) == 0
+    assert run_tests.main(["all", "--timeout", "500"], CORES) == 0
 
 
 def test_they_end_where_rust_has_failed(folder: Path, idle_folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -198,7 +198,7 @@ def test_they_share_the_cores_where_no_cgroup_can_be_made(folder: Path, monkeypa
     monkeypatch.setattr(idle, "CGROUPS", (folder / "nowhere", folder))
     (folder / "test_a.py").write_text(TURNS["together"] + MEETS.format(mine="real", other="idle"))
     (folder / "test_b.py").write_text(MEETS.format(mine="idle", other="real"))
-    assert run_tests.main(["python", "--timeout", "60"], CORES) == 0
+    assert run_tests.main(["python", "--timeout", "500"], CORES) == 0
     assert list(folder.glob("gpusize-tests-*")) == []
 
 
@@ -241,7 +241,7 @@ def test_a_test_that_was_disturbed_passes_and_is_named(folder: Path, capfd: pyte
 def test_what_no_machine_can_disturb_has_no_second_chance(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for name, begins in {"a": "", "b": TURNS["together"], "c": TURNS["alone"]}.items():
         (folder / f"test_{name}.py").write_text(f"{begins}from helper import once\ndef test_it(): once('{name}')")
-    assert run_tests.main(["python", "-q"], 1) == 1
+    assert run_tests.main(["python", "-q"], CORES) == 1
     told = [line for line in capfd.readouterr().out.splitlines() if line.startswith(run_tests.SAYS)]
     assert told == ["== run again: not at all, since no mark says that the machine may disturb it: test_a.py::test_it"]
 
