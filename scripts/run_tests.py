@@ -10,7 +10,8 @@ Some thousand tests here run in real time against real servers, and share two co
 does: now and then one is disturbed. They are marked: Python's by ``realtime`` or their turn, Rust's by their name, as
 libtest has no marks: a program ``realtime*``, or a module ``realtime``. A fault fails again. A test that passes the
 second time is named at the end, for somebody to mend. Where more than ``MAX_FILES`` files (Rust: test programs) hold
-such tests, or one failed that has no such mark, the run has failed.
+such tests, or one failed that has no such mark, the run has failed. A file of Python's does not count if the host took
+the cores while its test failed, and if it does so again, there is one more chance.
 docs/decisions/0025-failed-tests-run-again.md says why.
 
     run_tests.py all [ARGUMENT OF pytest...]
@@ -28,13 +29,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 from xml.etree import ElementTree
 
+from scripts import steal
 from scripts.idle import IdleGroup, idle_group
 
 __all__ = ["MAX_FILES", "TURNS", "Run", "main", "run_again", "run_python", "run_rust"]
@@ -71,7 +72,8 @@ CUT_OFF = "process didn't exit successfully"
 class Run:
     """One run: its exit status, the tests that failed and their files, and those known to have passed.
 
-    Faults are those among the failed that nothing in the machine can have disturbed.
+    Faults are those among the failed that nothing in the machine can have disturbed. The files of the others from which
+    the host took the cores are ``robbed``, with the core seconds.
 
     No names although the status is bad: the run did not get to its end, and nothing of it can be run again.
     """
@@ -81,6 +83,7 @@ class Run:
     files: frozenset[str] = frozenset()
     passed: frozenset[str] = frozenset()
     faults: frozenset[str] = frozenset()
+    robbed: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -90,13 +93,13 @@ class IdleTurn:
     child: subprocess.Popen[bytes]
     log: IO[bytes]
     group: IdleGroup
-    began_s: float
+    began: steal.Mark
 
     def ended(self, folder: Path) -> int:
         """Its exit status, when nothing is left that it could disturb; what failed is remembered in ``folder``."""
         self.group.end_idling()
         status = _waited(self.child, [self.child])
-        _tell(IDLE, self.log, time.monotonic() - self.began_s)
+        _tell(IDLE, self.log, self.began)
         _remember(folder, _remembered(folder / IDLE))
         return status
 
@@ -147,7 +150,9 @@ def run_python(arguments: Sequence[str], folder: Path, cores: int, idle: IdleTur
         return Run(min(statuses))
     failed = _remembered(folder)
     files = frozenset(name.partition("::")[0] for name in failed)
-    return Run(FAILED, failed, files, faults=frozenset().union(*(_faults(folder, turn) for turn in TURNS)))
+    notes = [_notes(folder, turn) for turn in TURNS]
+    faults = frozenset(name for note in notes for name in note["faults"])
+    return Run(FAILED, failed, files, faults=faults, robbed={k: v for note in notes for k, v in note["robbed"].items()})
 
 
 @contextlib.contextmanager
@@ -163,7 +168,7 @@ def _idle_turn(arguments: Sequence[str], folder: Path, cores: int) -> Iterator[I
         child = stack.enter_context(subprocess.Popen(words, stdout=log))
         group.add(child.pid)
         try:
-            yield IdleTurn(child, log, group, time.monotonic())
+            yield IdleTurn(child, log, group, steal.mark())
         finally:
             group.end_idling()
             if child.poll() is None:
@@ -174,7 +179,7 @@ def _turns(
     turns: Sequence[str], arguments: Sequence[str], folder: Path, cores: int, idle: IdleTurn | None
 ) -> list[int]:
     """The exit statuses of turns that run at once; what others than the first print comes when all have ended."""
-    start = time.monotonic()
+    start = steal.mark()
     first, *others = turns
     with contextlib.ExitStack() as stack:
         logs = [stack.enter_context((folder / f"{turn}.log").open("w+b")) for turn in others]
@@ -187,18 +192,20 @@ def _turns(
         signalled = [*beside, *([idle.child] if idle else [])]
         words = _pytest(folder, _words(first, arguments, folder, cores))
         statuses = [_shown(words, kept=False, beside=signalled)[0]]
-        print(f"== tests {first}: {time.monotonic() - start:.0f} s", flush=True)
+        _tell(first, None, start)
         for turn, log, child in zip(others, logs, beside, strict=True):
             statuses.append(_waited(child, signalled))
-            _tell(turn, log, time.monotonic() - start)
+            _tell(turn, log, start)
             _remember(folder, _remembered(folder / turn))
     return statuses
 
 
-def _tell(turn: str, log: IO[bytes], seconds: float) -> None:
-    log.seek(0)
-    sys.stdout.write(log.read().decode(errors="replace"))
-    print(f"== tests {turn}: {seconds:.0f} s", flush=True)
+def _tell(turn: str, log: IO[bytes] | None, began: steal.Mark) -> None:
+    if log is not None:
+        log.seek(0)
+        sys.stdout.write(log.read().decode(errors="replace"))
+    taken = began.since()
+    print(f"== tests {turn}: {taken.of_s:.0f} s, in which the host took {taken.seconds:.0f} s of a core", flush=True)
 
 
 def _words(turn: str, arguments: Sequence[str], folder: Path, cores: int) -> list[str]:
@@ -214,10 +221,14 @@ def _words(turn: str, arguments: Sequence[str], folder: Path, cores: int) -> lis
 def run_again(arguments: Sequence[str], folder: Path, only: frozenset[str]) -> Run:
     """Those that failed, in one process with nothing beside them."""
     again = ["--last-failed", "--last-failed-no-failures=none", *arguments]
+    began = steal.mark()
     status = _shown(_pytest(folder, again), kept=False)[0]
-    failed = _remembered(folder)
+    failed, taken = _remembered(folder), began.since()
+    if status == FAILED:
+        files = frozenset(name.partition("::")[0] for name in failed)
+        return Run(status, failed, files, robbed=dict.fromkeys(files, taken.seconds) if taken.disturbs else {})
     if status:
-        return Run(status, failed if status == FAILED else frozenset())
+        return Run(status)
     # A test that it could not find again, under a name made up anew, stays among those that failed.
     return Run(status, passed=only - failed)
 
@@ -235,10 +246,14 @@ def _remembered(cache: Path) -> frozenset[str]:
     return frozenset(json.loads(memory.read_text()) if memory.exists() else ())
 
 
-def _faults(folder: Path, turn: str) -> frozenset[str]:
+def _notes(folder: Path, turn: str) -> dict[str, Any]:
     """What the plugin has noted of a turn."""
-    notes = [cache / "v" / "turns" / turn for cache in (folder, folder / turn)]
-    return frozenset(name for note in notes if note.exists() for name in json.loads(note.read_text()))
+    found: dict[str, Any] = {"faults": [], "robbed": {}}
+    for cache in (folder, folder / turn):
+        note = cache / "v" / "turns" / turn
+        if note.exists():
+            found |= json.loads(note.read_text())
+    return found
 
 
 def _remember(cache: Path, names: frozenset[str]) -> None:
@@ -301,6 +316,11 @@ def _say(text: str, names: frozenset[str] = frozenset()) -> None:
         print(SAYS + text, name, flush=True)
 
 
+def _say_robbed(robbed: Mapping[str, float]) -> None:
+    for file, seconds in sorted(robbed.items()):
+        print(f"{SAYS}the host took {seconds:.1f} s of a core meanwhile: {file}", flush=True)
+
+
 def main(argv: Sequence[str], cores: int | None = None) -> int:
     """The exit status for the shell: that of the first run, or 0 if all that failed there passes by itself."""
     kind, *arguments = argv
@@ -324,16 +344,26 @@ def _judged(kind: str, arguments: Sequence[str], folder: Path, cores: int, idle:
     if first.faults:
         _say("not at all, since no mark says that the machine may disturb it:", first.faults)
         return first.status
-    if len(first.files) > MAX_FILES:
+    if len(first.files - first.robbed.keys()) > MAX_FILES:
         _say(f"nothing: tests of {len(first.files)} files failed, and more than {MAX_FILES} are no accident")
         return first.status
-    _say("now by itself, since it failed:", first.failed)
-    second = run_rust(first.failed, idle) if kind == "rust" else run_again(arguments, folder, first.failed)
-    if second.status or not first.failed <= second.passed:
-        _say("failed again:", second.failed or first.failed - second.passed)
-        return second.status or first.status
-    _say("passed by itself; why it failed before stands above, and wants mending:", first.failed)
-    return 0
+    status, failed, robbed = first.status, first.failed, first.robbed
+    for last in (False, True):
+        _say_robbed(robbed)
+        _say("now by itself, since it failed:", failed)
+        again = run_rust(failed, idle) if kind == "rust" else run_again(arguments, folder, failed)
+        failed = again.failed or failed - again.passed
+        if not again.status and not failed:
+            _say("passed by itself; why it failed before stands above, and wants mending:", first.failed)
+            return 0
+        status = again.status or status
+        # Of one from which the host took the cores both times nothing is known yet.
+        if last or not again.files or again.files - again.robbed.keys():
+            break
+        robbed = again.robbed
+        steal.calm()
+    _say("failed again:", failed)
+    return status
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from scripts import steal
 from scripts.run_tests import IDLE, SPREAD, TURNS
 
 __all__ = ["DISTURBED", "OF_THEIR_OWN", "lost_worker"]
@@ -34,21 +35,33 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _Undisturbed:
-    """Notes what failed although no mark says that the machine may disturb it, where ``run_tests.py`` finds it.
+    """Notes, where ``run_tests.py`` finds it, what failed although no mark says that the machine may disturb it.
 
-    Of what was never read there is nothing to run again.
+    And the files of the others that failed while the host took the cores, counted from the file's first test on, which
+    may have begun what a later one looks at. Of what was never read there is nothing to run again.
     """
 
     def __init__(self) -> None:
         self.names: list[str] = []
+        self.files: dict[str, steal.Mark] = {}
+        self.robbed: dict[str, float] = {}
         self.all_read = True
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         self.all_read = self.all_read and not report.failed
 
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.files.setdefault(_file(nodeid), steal.mark())
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed and DISTURBED.isdisjoint(report.keywords):
+        if not report.failed:
+            return
+        if DISTURBED.isdisjoint(report.keywords):
             self.names.append(report.nodeid)
+        file = _file(report.nodeid)
+        taken = self.files.setdefault(file, steal.mark()).since()
+        if taken.disturbs:
+            self.robbed[file] = taken.seconds
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         config = session.config
@@ -57,7 +70,11 @@ class _Undisturbed:
             session.exitstatus = pytest.ExitCode.INTERRUPTED
         # Nothing is kept where somebody has asked for that.
         if getattr(config, "cache", None) is not None:
-            config.cache.set(f"turns/{config.getoption('--turn')}", self.names)
+            config.cache.set(f"turns/{config.getoption('--turn')}", {"faults": self.names, "robbed": self.robbed})
+
+
+def _file(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

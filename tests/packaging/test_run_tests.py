@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from scripts import idle, run_tests
+from scripts import idle, run_tests, steal
 from scripts.run_tests import MAX_FILES
 from tests.conftest import OUT_OF_TIME, REALTIME, pytest_collection_modifyitems
 
@@ -311,6 +311,97 @@ def test_a_run_that_was_disturbed_all_over_has_failed(folder: Path, capfd: pytes
         )
     assert run_tests.main(["python"], 1) == 1
     assert f"tests of {MAX_FILES + 1} files failed" in capfd.readouterr().out
+
+
+ROBS = """
+from pathlib import Path
+from scripts import steal
+
+steal.STAT = Path("stat")
+
+def rob(seconds):
+    ticks = int(steal.STAT.read_text().split()[8]) + int(seconds * 100)
+    steal.STAT.write_text(f"cpu 0 0 0 0 0 0 0 {ticks} 0 0")
+"""
+
+
+@pytest.fixture
+def host(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A host that takes cores when a test says so: ``rob(seconds)``."""
+    (folder / "helper.py").write_text(ONCE + ROBS)
+    (folder / "conftest.py").write_text("import helper\n")
+    (folder / "stat").write_text("cpu 0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n")
+    monkeypatch.setattr(steal, "STAT", folder / "stat")
+    monkeypatch.setattr(steal, "CALM_S", 0.01)
+    return folder
+
+
+def test_files_from_which_the_host_took_the_cores_are_no_fault(host: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for n in range(MAX_FILES + 2):
+        # What a later test looks at may have been begun by the first of its file.
+        robbed = "rob(2.5)" if n < 2 else "pass"
+        (host / f"test_{n}.py").write_text(
+            f"{TURNS['alone']}from helper import once, rob\ndef test_fine(): {robbed}\ndef test_once(): once('{n}')\n"
+        )
+    assert run_tests.main(["python"], 1) == 0
+    out = capfd.readouterr().out
+    told = [line for line in out.splitlines() if "the host took 2.5 s of a core meanwhile" in line]
+    assert told == [f"== run again: the host took 2.5 s of a core meanwhile: test_{n}.py" for n in range(2)]
+    assert "in which the host took 5 s of a core" in out
+
+
+def test_one_more_file_than_may_fail_was_not_robbed(host: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for n in range(MAX_FILES + 2):
+        robbed = "rob(2.5)" if n < 1 else "rob(0.05)"
+        (host / f"test_{n}.py").write_text(
+            f"{TURNS['alone']}from helper import once, rob\ndef test_once():\n    {robbed}\n    once('{n}')\n"
+        )
+    assert run_tests.main(["python"], 1) == 1
+    assert f"tests of {MAX_FILES + 2} files failed" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("times, status", [(2, 0), (3, 1)])
+def test_a_test_robbed_twice_has_one_more_chance(host: Path, times: int, status: int) -> None:
+    (host / "test_a.py").write_text(
+        f"{TURNS['alone']}from helper import rob\ndef test_it():\n"
+        f"    with open('count', 'a') as file: file.write('x')\n"
+        f"    if len(open('count').read()) <= {times}:\n        rob(2)\n        raise AssertionError\n"
+    )
+    assert run_tests.main(["python"], 1) == status
+    assert (host / "count").read_text() == "xxx"
+
+
+def test_a_test_that_fails_again_by_itself_has_no_other_chance(host: Path) -> None:
+    (host / "test_a.py").write_text(
+        f"{TURNS['alone']}from helper import rob\ndef test_it():\n"
+        f"    with open('count', 'a') as file: file.write('x')\n"
+        f"    if len(open('count').read()) == 1: rob(2)\n    raise AssertionError\n"
+    )
+    assert run_tests.main(["python"], 1) == 1
+    assert (host / "count").read_text() == "xx"
+
+
+@pytest.mark.parametrize("busy, waits", [(2, 3), (10**6, 12)])
+def test_calm_is_waited_for_but_not_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busy: int, waits: int
+) -> None:
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        (tmp_path / "stat").write_text(f"cpu 0 0 0 0 0 0 0 {min(len(slept), busy) * 100}\n")
+
+    (tmp_path / "stat").write_text("cpu 0 0 0 0 0 0 0 0\n")
+    monkeypatch.setattr(steal, "STAT", tmp_path / "stat")
+    monkeypatch.setattr(steal, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: sum(slept)))
+    steal.calm()
+    assert slept == [steal.CALM_S] * waits
+
+
+def test_nothing_is_taken_where_nothing_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steal, "STAT", tmp_path / "none")
+    taken = steal.mark().since()
+    assert (taken.seconds, taken.disturbs) == (0, False)
 
 
 GONE = "import os\ndef test_gone(): os._exit(7)"
