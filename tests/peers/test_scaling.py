@@ -96,6 +96,7 @@ def measured(triton: PyTriton, tmp_path_factory: pytest.TempPathFactory) -> Meas
         every = ask(runs, INSTANCES, 100.0)
         if set(every.capacities) != set(INSTANCES) and turn < MOST_ROUNDS:
             continue
+        assert set(every.capacities) == set(INSTANCES), every.told
         two = ask(runs, (1, 2), 1.5 * every.capacities[4])
         round_ = Round(every, two, {n: mean_compute_s(full[n]) for n in INSTANCES})
         if turn == MOST_ROUNDS or (round_.error < 0.05 and round_.forecast_error < 0.10):
