@@ -66,6 +66,26 @@ def test_everything_in_a_folder_of_choice_with_a_picture(gpusize: Gpusize, tmp_p
     assert Readings.read_parquet(tmp_path / "here" / "readings.parquet").facts.interval_ns == 5_000_000
 
 
+def test_a_sample_is_not_written_over(gpusize: Gpusize, tmp_path: Path):
+    assert gpusize("sample", "--no-plots", "--out", "here", "--", "true").code == 0
+    before = (tmp_path / "here" / "sample.json").read_bytes()
+    again = gpusize("sample", "--no-plots", "--out", "here", "--", "touch", "ran")
+    assert (again.code, again.complaint) == (
+        3,
+        "here: this folder holds a sample already. Choose another --out, or remove it",
+    )
+    assert (tmp_path / "here" / "sample.json").read_bytes() == before
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_said_before_anything_runs(gpusize: Gpusize, tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    done = gpusize("sample", "--no-plots", "--out", "file/here", "--", "touch", "ran")
+    assert done.code == 3
+    assert "a part of this path is not a folder" in done.complaint
+    assert not (tmp_path / "ran").exists()
+
+
 def test_one_document_on_standard_output(gpusize: Gpusize):
     done = gpusize("sample", "--json", "--no-plots", "--policy", "cpost", "--", "echo", "-n", "mine")
     told = json.loads(done.out)

@@ -227,3 +227,34 @@ def test_the_answer_says_what_would_change_it(levels):
     assert any("slow each other down" in text for text in found.changes)
     assert any("pause" in text for text in found.changes)
     assert not any("pause" in text for text in ask(levels, think_s=1.0, think="fixed").changes)
+
+
+@pytest.mark.parametrize("per", [1, 2])
+def test_what_takes_more_than_a_host_comes_in_whole_ones(levels, per):
+    one, hosts = (ask(levels, gpus_per_replica=per, host_gpus=host) for host in (None, 4))
+    assert one.gpus > 4
+    for name in ("gpus", "gpus_low", "gpus_high"):
+        assert getattr(hosts, name) == 4 * -(-getattr(one, name) // 4)
+    assert hosts.gpus_raw == one.gpus_raw
+    assert f"GPUs come in whole hosts of 4; {one.gpus} GPUs carry the load" in hosts.assumptions
+    inside = ask(levels, gpus_per_replica=per, host_gpus=64)
+    assert (inside.gpus, inside.gpus_low, inside.gpus_high) == (one.gpus, one.gpus_low, one.gpus_high)
+    assert "all are in one host of 64 GPUs" in inside.assumptions
+
+
+def test_a_reserve_is_part_of_the_hosts(levels):
+    spare = ask(levels, host_gpus=4, **RESERVE)
+    plain = ask(levels, **RESERVE)
+    assert (spare.gpus, spare.details["gpus_without_reserve"]) == (4 * -(-plain.gpus // 4), ask(levels).gpus)
+
+
+def test_a_load_that_missed_is_not_said_to_have_met(levels):
+    """Of too few requests to count beside larger loads, which met it: neither is believed."""
+    slo = Slo.parse("p95 runtime <= 12s")
+    odd = level(16, requests=120, slowness=3.0)
+    assert ask(levels, slos=(slo,)).details["refusal"] == "flat"
+    assert odd.met(slo) is False
+    found = ask([*levels, odd], slos=(slo,))
+    assert (found.gpus, found.gpus_low, found.gpus_high) == (None, None, None)
+    assert "contradict each other: concurrency 16 missed an SLO that concurrency 30 met" in found.reason
+    assert 16 in found.next_levels

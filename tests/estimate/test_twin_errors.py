@@ -52,7 +52,7 @@ class Halved:
 
     factors: tuple[float, ...] = (1.0,)
 
-    def trial(self, *_: object) -> Values:
+    def run(self, *_: object, **__: object) -> Values:
         return Values.of(np.array([[1e-9] * 500 + [1e9] * 500]))
 
     def scaled(self, factors: object) -> Halved:
@@ -73,7 +73,7 @@ class Slower:
     factor: float
     factors: tuple[float, ...] = (1.0,)
 
-    def trial(self, asked: ClusterLoad, *_: object) -> Values:
+    def run(self, asked: ClusterLoad, *_: object, **__: object) -> Values:
         logs = next(each.logs for each in self.curve.levels if each.users == asked.users)
         return Values.of(self.factor * np.exp(logs)[None, :] / OBJECTIVE.bound)
 

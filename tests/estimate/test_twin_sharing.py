@@ -149,5 +149,5 @@ def test_a_wait_in_the_queue_counts_once(bounds):
     replica = flow(seen, curves)
     assert replica is not None
     for users in (18, 22):
-        share = replica.trial(ClusterLoad(users=users), 8000).share(0, 1.0)
+        share = replica.run(ClusterLoad(users=users), 1, requests=8000).share(0, 1.0)
         assert share == pytest.approx(curves[0].at(users).value, abs=0.05)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -24,29 +26,37 @@ def check_regular(file: Path) -> None:
     Raises:
         StoreError: a pipe, a device, a socket or a folder; missing; or out of reach.
     """
-    with storing(file):
+    with storing(file), _there(file, _RESTORE):
         kind = file.stat().st_mode
     if not stat.S_ISREG(kind):
         raise StoreError("this is not a regular file", str(file), _RESTORE)
 
 
-def read_regular(file: Path, most_bytes: int = MOST_BYTES) -> bytes:
-    """All of a regular file.
+def read_regular(file: Path, most_bytes: int = MOST_BYTES, *, todo: str = _RESTORE) -> bytes:
+    """All of a regular file; ``todo`` is what to do about one that is not there or damaged.
 
     Raises:
         StoreError: it is none, larger than ``most_bytes``, or cannot be read.
     """
-    with storing(file):
+    with storing(file), _there(file, todo):
         # Without O_NONBLOCK opening a pipe waits for its writer.
         fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as handle:
             facts = os.fstat(handle.fileno())
             if not stat.S_ISREG(facts.st_mode):
-                raise StoreError("this is not a regular file", str(file), _RESTORE)
+                raise StoreError("this is not a regular file", str(file), todo)
             data = handle.read(most_bytes + 1)
     if len(data) > most_bytes:
-        raise StoreError(f"it has more than {most_bytes >> 20} MiB", str(file), _RESTORE)
+        raise StoreError(f"it has more than {most_bytes >> 20} MiB", str(file), todo)
     return data
+
+
+@contextlib.contextmanager
+def _there(file: Path, todo: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise StoreError("this file is missing", str(file), todo) from None
 
 
 def part_files(folder: Path, pattern: str = "part-*.parquet") -> list[Path]:

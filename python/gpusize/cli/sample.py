@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -70,7 +71,7 @@ def command(
     from gpusize.containers.sample import SampleOptions, sample_repeated, sample_running
     from gpusize.observe.usage.sources import source_of
     from gpusize.records.store import new_run_id
-    from gpusize.report.containers.sample import print_sampled, sampled_document, showing, write_executions
+    from gpusize.report.containers.sample import claim, print_sampled, sampled_document, showing, write_executions
     from gpusize.report.summary.terminal import make_console
 
     if words and any(each is not None for each in (pid, container, cgroup, duration)):
@@ -93,14 +94,20 @@ def command(
     console = make_console(sys.stderr if words else sys.stdout)
     folder = out or Path("samples") / new_run_id()
     if words:
+        claim(folder)
         try:
             with showing(wanted=live) as show:
                 made = sample_repeated(words, options, repeat, show=show, to_stderr=json)
         except OSError as problem:
+            with suppress(OSError):
+                folder.rmdir()
+                if out is None:
+                    folder.parent.rmdir()
             note(f"the command cannot be started: {words[0]}: {problem.strerror or problem}")
             return start_status(problem)
     else:
         source, member = source_of(pid=pid, container=container, cgroup=cgroup, pss=pss)
+        claim(folder)
         with showing(wanted=live) as show:
             made = [sample_running(source, member, options, show=show)]
     # Said before it is written: a full disk must not take the figures as well.

@@ -76,6 +76,14 @@ def default_answer(
     if answer.details.get("refusal") == "flat":
         line = ask("slope", usable) if question.rate is None and not question.together else None
         tested = [level for level in usable if level.gpus == answer.tested_gpus]
+        missed = _missed(tested, question)
+        if missed and not beyond:
+            return replace(
+                _base(chosen, question),
+                reason=_at_odds(missed, tested),
+                next_levels=_again(missed, question),
+                warnings=tuple(dict.fromkeys((*said, *answer.warnings))),
+            )
         answer = unmissed(answer, tested, question, line, measure=not beyond)
     follow = answer.next_levels
     if not (answer.answered or follow or answer.next_counts):
@@ -121,7 +129,22 @@ def _beyond(left: Sequence[LevelData], usable: Sequence[LevelData], question: Qu
     """Of the levels that are left out, those above all others that miss an SLO, as far as they show it."""
     top = max((lv.concurrency for lv in usable if lv.concurrency), default=0)
     above = [lv for lv in left if (lv.concurrency or 0) > top]
-    return [lv for lv in above if any(lv.met(slo) is False for slo in question.slos)]
+    return _missed(above, question)
+
+
+def _missed(levels: Sequence[LevelData], question: Question) -> list[LevelData]:
+    """Those that miss an SLO."""
+    found = [level for level in levels if any(level.met(slo) is False for slo in question.slos)]
+    return sorted(found, key=lambda level: level.concurrency or 0)
+
+
+def _at_odds(missed: Sequence[LevelData], levels: Sequence[LevelData]) -> str:
+    """That loads miss an SLO which larger ones meet, so that they did not measure the same."""
+    top = max(levels, key=lambda level: level.concurrency or 0)
+    return (
+        f"the levels contradict each other: {together(missed)} missed an SLO that {load_text(top)} met. Measure them "
+        "again, with the same requests each, and for longer"
+    )
 
 
 def _first_answer(

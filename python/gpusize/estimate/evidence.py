@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gpusize.analysis.broken import causes, failed_text, has_failed, look_of, since_held
 from gpusize.analysis.failures import failures_text
 from gpusize.estimate.level_quality import load_text, together
+from gpusize.estimate.rows_sent import rows_unlike
 
 if TYPE_CHECKING:
     from gpusize.analysis.broken import Cause
@@ -37,7 +38,7 @@ class Evidence:
 
     Attributes:
         kept: without those whose failures did not come with their load.
-        warnings: what is said of each that is left out.
+        warnings: what is said of each that is left out, and of rows that are not like all.
         failed: why there may be no number: the target failed, or seems to have; empty where it did not.
     """
 
@@ -71,6 +72,8 @@ def evidence(levels: Iterable[LevelData]) -> Evidence:
         if cause != "failed"
     ]
     kept = [level for level in given if id(level) not in left]
+    unlike = rows_unlike(kept)
+    warnings += [unlike] if unlike else []
     return Evidence(kept, tuple(dict.fromkeys(warnings)), next((run.reason for run in runs if run.reason), ""))
 
 

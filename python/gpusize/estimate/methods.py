@@ -21,7 +21,7 @@ from gpusize.estimate.evidence import evidence
 from gpusize.estimate.from_frames import levels_from_frames
 from gpusize.estimate.level_quality import LevelFindings, left_text
 from gpusize.estimate.measured_bounds import MeasuredBounds
-from gpusize.estimate.question import Estimate, Method, Question, gpus_text, with_reserve
+from gpusize.estimate.question import Estimate, Method, Question, as_bought, gpus_text
 from gpusize.estimate.scaling import Scaling
 from gpusize.estimate.select_levels import cannot, every_count
 from gpusize.estimate.select_levels import comparable as of_one_count
@@ -92,7 +92,7 @@ def estimate(
         answers = [asking.ask(method, asking.pooled)]
     spent = spent_on(found.kept)
     complete = [found.add_to(_with_changes(each, question, spent)) for each in answers]
-    return [with_tokens(with_reserve(each, question), question) for each in complete]
+    return [with_tokens(as_bought(each, question), question) for each in complete]
 
 
 def _with_changes(answer: Estimate, question: Question, spent: Spent | None) -> Estimate:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
@@ -13,8 +13,10 @@ from gpusize.base.errors import UsageError
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
 
-__all__ = ["RISK", "Estimate", "Method", "Question", "as_share", "binding", "gpus_text", "whole_gpus", "with_reserve"]
+__all__ = ["RISK", "Estimate", "Method", "Question", "as_bought", "as_share", "binding", "gpus_text", "whole_gpus"]
 
+SCALING: Final = "scaling"
+"""The method that knows of whole hosts itself."""
 FUZZ: Final = 1e-9
 """Relative rounding error of the arithmetic; 22.0000000000001 GPUs are 22."""
 
@@ -229,8 +231,13 @@ def gpus_text(gpus: int) -> str:
     return f"{gpus:,} GPU{'' if gpus == 1 else 's'}"
 
 
-def with_reserve(answer: Estimate, question: Question) -> Estimate:
-    """The answer with the question's headroom and spare replicas on top of all its counts; ``gpus_raw`` stays."""
+def as_bought(answer: Estimate, question: Question) -> Estimate:
+    """The answer with headroom and spare replicas on top of all its counts, in whole hosts; ``gpus_raw`` stays."""
+    return _in_whole_hosts(_with_reserve(answer, question), question)
+
+
+def _with_reserve(answer: Estimate, question: Question) -> Estimate:
+    """The answer with the question's headroom and spare replicas on top of all its counts."""
     if not (question.headroom or question.spare) or answer.gpus is None:
         return answer
     per = question.gpus_per_replica
@@ -250,13 +257,35 @@ def with_reserve(answer: Estimate, question: Question) -> Estimate:
         if part
     )
 
+    raised = _counted_as(answer, more)
+    return replace(raised, assumptions=(*answer.assumptions, text))
+
+
+def _in_whole_hosts(answer: Estimate, question: Question) -> Estimate:
+    """The answer in whole hosts where it takes more than one."""
+    host = question.host_gpus
+    if host is None or answer.gpus is None or answer.method == SCALING:
+        return answer
+    if answer.gpus <= host:
+        return replace(answer, assumptions=(*answer.assumptions, f"all are in one host of {gpus_text(host)}"))
+
+    def whole(gpus: int | None) -> int | None:
+        return None if gpus is None else max(1, math.ceil(gpus / host)) * host
+
+    raised = _counted_as(answer, whole)
+    text = f"GPUs come in whole hosts of {host}; {gpus_text(answer.gpus)} carry the load"
+    return replace(raised, assumptions=(*answer.assumptions, text))
+
+
+def _counted_as(answer: Estimate, more: Callable[[int | None], int | None]) -> Estimate:
+    """The answer with other counts than those that carry the load, which are kept."""
+
     def raised(one: Estimate) -> Estimate:
-        details = {**one.details, "gpus_without_reserve": one.gpus}
+        details = {"gpus_without_reserve": one.gpus, **one.details}
         low, high = more(one.gpus_low), more(one.gpus_high)
         return replace(one, gpus=more(one.gpus), gpus_low=low, gpus_high=high, details=details)
 
-    whole = replace(raised(answer), assumptions=(*answer.assumptions, text))
-    return replace(whole, per_slo=tuple(raised(each) for each in answer.per_slo))
+    return replace(raised(answer), per_slo=tuple(raised(each) for each in answer.per_slo))
 
 
 def scaled(users: float, capacity: float, tested_gpus: int) -> float:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpusize.estimate.capacities import Capacity, capacities
 from gpusize.estimate.laws import LAWS, Count, Point, count_for, fit
-from gpusize.estimate.question import IN_FLIGHT, Estimate, Question, binding, gpus_text
+from gpusize.estimate.question import IN_FLIGHT, SCALING, Estimate, Question, binding, gpus_text
 from gpusize.estimate.ways_to_scale import in_host, options, whole_hosts
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ FAR: Final = 2.0
 class Scaling:
     """The method ``scaling``."""
 
-    name = "scaling"
+    name = SCALING
     needs_counts: Literal["one", "all"] = "all"
 
     def answer(self, levels: Sequence[LevelData], question: Question) -> Estimate:

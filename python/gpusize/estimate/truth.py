@@ -139,7 +139,7 @@ def truth_of(
     if any(not simulated.issuperset(slo.columns) or _of_calls(slo) for slo in slos):
         return None
     prompt_tokens = max(1, round(_mean_tokens_in(records)))
-    gpus = true_gpus(_limited(config, max_tokens), round(users), slos, prompt_tokens=prompt_tokens)
+    gpus = true_gpus(_limited(config, max_tokens), max(1, round(users)), slos, prompt_tokens=prompt_tokens)
     return Truth(gpus, note=f"by its model in virtual time, with prompts of {prompt_tokens} tokens")
 
 

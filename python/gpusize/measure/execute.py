@@ -126,7 +126,7 @@ def _execute(
         watched = _Notes(note)
         monitor = stack.enter_context(_open_monitor(spec, len(steps), watched)) if spec.monitor else None
         with on_interrupt(switch), _open_store(spec, facts) as store:
-            keep_rows(store.path, spec.dataset.ids, spec.dataset.rows)
+            keep_rows(store.path, spec.dataset.ids, spec.dataset.rows, spec.dataset.lengths())
             if spec.resume is None:
                 keep_plan(store.path, spec.levels, len(spec.dataset), spec.dataset)
             clocks = ClockLog.resumed(store.path / "clocks.parquet")

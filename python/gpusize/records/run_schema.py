@@ -246,7 +246,7 @@ def read_checked(file: Path) -> dict[str, Any]:
     Raises:
         StoreError: no regular file, unreadable, no JSON, written by a newer gpusize, or a wrong field, which is named.
     """
-    data = read_regular(file)
+    data = read_regular(file, todo=_TODO[file.name])
     try:
         content = json.loads(data.decode("utf-8"), parse_constant=_no_constant)
     except RecursionError:

@@ -291,7 +291,7 @@ class Result(LevelTables):
             gpus: GPUs that were tested, where the run does not say.
             gpus_per_replica: GPUs come in multiples of it.
             rate: requests per second, instead of users; ``slope`` and ``crossing`` do not answer for it.
-            host_gpus: GPUs of one host, where they come in whole hosts that share nothing; for ``scaling``.
+            host_gpus: GPUs of one host, where they come in whole hosts that share nothing.
             allow: what may differ between several runs: ``targets``, ``models``, ``dataset``.
             more: ``token_rate`` (output tokens per second, instead of users), and other fields of ``Question``, as
                 ``think_s``, ``think``, ``router``, ``process``, ``headroom``.

@@ -15,7 +15,7 @@ from gpusize.estimate.default import FINAL, unlike
 from gpusize.estimate.level_quality import LevelFindings
 from gpusize.estimate.measured_bounds import MeasuredBounds
 from gpusize.estimate.methods import Comparable, Estimate, Question, comparable, estimate
-from gpusize.estimate.question import with_reserve
+from gpusize.estimate.question import as_bought
 from gpusize.estimate.token_rate import mean_output_tokens, with_tokens
 from gpusize.estimate.twin.method import Fitted, Twin
 
@@ -113,7 +113,7 @@ class Answers:
         if self._left and not answer.answered:
             answer = replace(answer, reason=f"{answer.reason}; {self._left}")
         answer = replace(answer, warnings=tuple(dict.fromkeys((*answer.warnings, *self._warnings))))
-        return with_tokens(with_reserve(answer, question), question)
+        return with_tokens(as_bought(answer, question), question)
 
     def _fitted(self, question: Question) -> Fitted:
         key = tuple(question.slos), question.together

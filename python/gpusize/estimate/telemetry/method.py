@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from gpusize.estimate.question import Estimate, Question, whole_gpus, with_reserve
+from gpusize.estimate.question import Estimate, Question, as_bought, whole_gpus
 from gpusize.estimate.twin.load import ClusterLoad
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def _answered(base: Estimate, production: Production, found: Counted, limit: Lim
         warnings=_warnings(base, found, limit, production, beyond=beyond),
         tested_gpus=per,
     )
-    return with_reserve(answer, question)
+    return as_bought(answer, question)
 
 
 def _unknown(base: Estimate, found: Counted, limit: Limit, question: Question) -> Estimate | None:

@@ -127,7 +127,7 @@ class Sizing:
         if best is None:
             return None
         raw, counter, whole = best
-        binding = counter.binding(whole, 1.0)
+        binding = counter.binding(whole)
         deciding = max(checks, key=lambda each: each.error) if self._joint else checks[binding]
         error = math.hypot(deciding.error, 0.5 * deciding.misfit, LEAST)
         error = math.hypot(error, (BLUNT if deciding.by != "buckets" else SHARP) * self._costs.off)
@@ -136,7 +136,7 @@ class Sizing:
             narrow = replace(service, max_batch=max(1, round(self._limit.most_seen)))
             there = self._once(narrow, corrections, whole)
             seen = math.inf if there is None else there[0]
-        less, more = counter.sides(raw, min(MOST_REACH, ERRORS * error))
+        less, more = counter.sides(whole, min(MOST_REACH, ERRORS * error))
         at_work, per_s = self._edge(raw, counter, whole)
         shown = self._production.busiest() >= SHOWN * at_work
         if not (shown and deciding.by == "buckets"):
@@ -193,7 +193,7 @@ class Sizing:
         """Unrounded and whole count of replicas of a kind; None where no number is enough."""
         counter = self._counter(service, corrections)
         whole = counter.fewest(1.0, guess or self._guess(counter))
-        return None if whole is None else (counter.raw(whole, 1.0), counter, whole)
+        return None if whole is None else (counter.raw(whole), counter, whole)
 
     def _replica(self, service: Service, corrections: Sequence[float]) -> Batching:
         factors = tuple(math.exp(each) for each in corrections)
@@ -209,7 +209,7 @@ class Sizing:
     def _edge(self, raw: float, counter: Counter, whole: int) -> tuple[float, float]:
         """Requests in flight and requests per second of a replica that carries all that it can."""
         load = self._asked.load * whole / raw
-        found = counter.run(load, whole, 1.0)
+        found = counter.run(load, whole)
         if self._asked.users is None:
             return found.in_flight / whole, load / whole
         return found.in_flight / whole, load / whole / max(1e-9, found.runtime_s + self._asked.think_s)

@@ -169,12 +169,20 @@ class Curve:
         From a weighted straight line through the levels near it (Cleveland 1979, local regression), as far around as
         two levels reach, never falling.
         """
+        return self._line(users)[0]
+
+    def elasticity(self, users: float) -> float:
+        """By how many percent that time grows per percent more requests in flight; 0 where one load was measured."""
+        return self._line(users)[1]
+
+    def _line(self, users: float) -> tuple[float, float]:
+        """Height and slope of the line at so many requests in flight."""
         import numpy as np
 
         x, y, n = self._places
         at = math.log(users)
         if x.size == 1:
-            return float(y[0])
+            return float(y[0]), 0.0
         away = np.abs(x - at)
         width = max(self.near, float(np.sort(away)[1]))
         weight = n * np.exp(-0.5 * (away / width) ** 2)
@@ -182,7 +190,7 @@ class Curve:
         level = float(weight @ y / weight.sum())
         spread = float(weight @ (x - middle) ** 2)
         slope = max(0.0, float(weight @ ((x - middle) * (y - level))) / spread) if spread > 0 else 0.0
-        return level + slope * (at - middle)
+        return level + slope * (at - middle), slope
 
     @property
     def range(self) -> tuple[int, int]:
@@ -214,11 +222,11 @@ class Curve:
         """What one level alone says."""
         return self._own(level, math.log(self.objective.bound) if self.objective.bound > 0 else -math.inf)
 
-    def tail(self, level: Level, share: float) -> tuple[float, float, float] | None:
+    def tail(self, level: Level, share: float, *, least: float = FLAT) -> tuple[float, float, float] | None:
         """Logarithm of one level's quantile, its standard error, and degrees of freedom; of a mean's curve of the mean.
 
-        The error is that of the share at the quantile, by the quantiles as far around it. None where a miss may lie
-        within it, or nothing has a logarithm there.
+        The error is that of the share at the quantile, by the quantiles as far around it, or the ``least``. None where
+        a miss may lie within it, or nothing has a logarithm there.
         """
         import numpy as np
 
@@ -226,7 +234,7 @@ class Curve:
             if not math.isfinite(level.mean) or level.mean <= 0:
                 return None
             error, freedom = mean_error(level)
-            return math.log(level.mean), max(FLAT, error), freedom
+            return math.log(level.mean), max(least, error), freedom
         at = float(np.quantile(level.logs, share, method="inverted_cdf"))
         if not math.isfinite(at):
             return None
@@ -235,7 +243,7 @@ class Curve:
         low, high = (float(each) for each in np.quantile(level.logs, around, method="inverted_cdf"))
         if not (math.isfinite(low) and math.isfinite(high)):
             return None
-        return at, max(FLAT, 0.5 * (high - low)), own.freedom
+        return at, max(least, 0.5 * (high - low)), own.freedom
 
     def _own(self, level: Level, limit: float) -> Share:
         import numpy as np

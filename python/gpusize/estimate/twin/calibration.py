@@ -27,17 +27,19 @@ from gpusize.estimate.twin.simulate import Replica, Trial
 if TYPE_CHECKING:
     from gpusize.estimate.twin.attainment_curve import Curve, Level, Share
 
-__all__ = ["Candidate", "calibrated", "stretch_of"]
+__all__ = ["Candidate", "calibrated", "felt", "stretch_of"]
 
 CHECKED: Final = 30_000
 """Requests of a simulation that is held against a measured level."""
 AWAY: Final = 0.1
 """What a model gets wrong changes by so much per unit of log users."""
 LEAST_ERROR: Final = 0.01
-"""A level is never taken to be more precise than this, as a logarithm."""
+"""A level is never taken to be more precise than this, as a logarithm of the load that keeps the bound."""
+LEAST_FELT: Final = 0.02
+"""Times that grow more slowly with the load than this do not tell it."""
 UNCHECKED: Final = 0.05
 """How far off a model counts that no level was held against: too far to match, near enough to answer."""
-STEPS: Final = 14
+STEPS: Final = 18
 WIDEST: Final = 1.5
 """Models that are off by more, as a logarithm, are not told apart."""
 REQUESTS: Final = 60
@@ -58,6 +60,7 @@ class Candidate:
             objective's.
         distance: how far they are off at all, likewise, before the correction.
         levels: (users, x, s) of the levels that were held against it, of the objective that decides.
+        felt: what an error of one percent of the load is of that objective's bound; see ``felt``.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Candidate:
     misfit: float
     distance: float
     levels: tuple[tuple[int, float, float], ...] = ()
+    felt: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +124,16 @@ def calibrated(
         max(each.misfit for each in near),
         max(math.hypot(each.misfit, each.beyond) for each in near),
         chosen.levels,
+        felt(curves[deciding], capacities[deciding]),
     )
+
+
+def felt(curve: Curve, capacity: float) -> float:
+    """What an error of one percent of the load is of the bound, at most one: times may hardly grow with the load.
+
+    Gaps between tokens are such times: one percent more of the bound may be half as much load again.
+    """
+    return min(1.0, max(LEAST_FELT, curve.elasticity(max(1.0, capacity))))
 
 
 def _off(
@@ -131,7 +144,8 @@ def _off(
         held = _between(replica, number, curve, capacity)
     if not held:
         return _Off(0.0, UNCHECKED, 0.02, 4.0, 0.0, ())
-    away = [(AWAY * math.log(each.users / max(1.0, capacity))) ** 2 for each in held]
+    grows = AWAY * felt(curve, capacity)
+    away = [(grows * math.log(each.users / max(1.0, capacity))) ** 2 for each in held]
     weights = [1 / (each.error**2 + far) for each, far in zip(held, away, strict=True)]
     total = sum(weights)
     x = sum(w * each.off for w, each in zip(weights, held, strict=True)) / total
@@ -160,16 +174,17 @@ class _Held:
 def _levels(replica: Replica, number: int, curve: Curve, capacity: float, reach: float, company: float) -> list[_Held]:
     """The measured levels near the capacity: by their attainment, and where that says little by their quantile."""
     found = []
+    least = LEAST_ERROR * felt(curve, capacity)
     for level in curve.levels:
         if not level.settled or level.logs.size < REQUESTS or abs(math.log(level.users / max(1.0, capacity))) > reach:
             continue
-        trial = replica.trial(ClusterLoad(users=level.users), CHECKED)
+        trial = replica.run(ClusterLoad(users=level.users), 1, requests=CHECKED)
         mean = curve.objective.share is None
         held = None if mean else _by_share(trial, number, curve, level.users, curve.own(level))
         if held is None and (mean or not company):
             held = _by_tail(trial, number, curve, level)
         if held is not None:
-            found.append(replace(held, error=math.hypot(held.error, company)))
+            found.append(replace(held, error=math.hypot(max(least, held.error), company)))
     return found
 
 
@@ -180,9 +195,9 @@ def _between(replica: Replica, number: int, curve: Curve, capacity: float) -> li
         return found
     for users in sorted({max(1, math.floor(capacity)), max(1, math.ceil(capacity))}):
         share = curve.at(users)
-        held = _by_share(replica.trial(ClusterLoad(users=users), CHECKED), number, curve, users, share)
+        held = _by_share(replica.run(ClusterLoad(users=users), 1, requests=CHECKED), number, curve, users, share)
         if held is not None:
-            found.append(held)
+            found.append(replace(held, error=max(LEAST_ERROR * felt(curve, capacity), held.error)))
     return found
 
 
@@ -193,13 +208,13 @@ def _by_share(trial: Trial, number: int, curve: Curve, users: int, share: Share)
         return None
     around = max(share.value - share.error, 1e-4), share.value, min(share.value + share.error, 1 - 1e-4)
     below, at, above = (stretch_of([trial], number, each) for each in around)
-    return _Held(users, at, max(LEAST_ERROR, 0.5 * (above - below)), share.freedom)
+    return _Held(users, at, 0.5 * (above - below), share.freedom)
 
 
 def _by_tail(trial: Trial, number: int, curve: Curve, level: Level) -> _Held | None:
     """By the quantiles at the share that is asked for, or by the means; None where a miss is among them."""
     share, bound = curve.objective.target, curve.objective.bound
-    found = curve.tail(level, share) if bound > 0 else None
+    found = curve.tail(level, share, least=0.0) if bound > 0 else None
     if found is None:
         return None
     at, error, freedom = found

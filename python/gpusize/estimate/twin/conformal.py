@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["SCALES", "bound_error", "wider"]
 
 LEAST: Final = 0.003
-"""No bound is known better."""
+"""No bound is known better, as a logarithm of the load that keeps it."""
 
 SCALES: Final[Mapping[tuple[str, Situation], tuple[float, float]]] = {
     ("batching", "even"): (1.0, 0.02),
@@ -58,12 +58,13 @@ def wider(half: float, model: str, situation: Situation) -> float:
     return kappa * math.hypot(half, delta)
 
 
-def bound_error(error: float, misfit: float, loss: float = 0.0) -> float:
+def bound_error(error: float, misfit: float, felt: float, loss: float = 0.0) -> float:
     """Standard error of the logarithm of a bound, of everything that can be calculated together.
 
     Args:
         error: by the measurement at the capacity.
         misfit: by what the model does not repeat there.
+        felt: what an error of one percent of the load is of the bound.
         loss: by what replicas cost each other.
     """
-    return math.hypot(error, 0.5 * misfit, LEAST, loss)
+    return math.hypot(error, 0.5 * misfit, LEAST * felt, loss)

@@ -190,11 +190,11 @@ def _held(visit: Observed, replicas: int, replica: Replica, router: str) -> tupl
         return None
     tokens = visit.tokens_out[kept]
     simulated = replica.run(ClusterLoad(users=visit.users, router=router), replicas, requests=REQUESTS)
-    if simulated.tokens is None or not np.isfinite(tokens).all():
+    if replica.tokens is None or not np.isfinite(tokens).all():
         tokens = np.ones_like(took)
         expected = simulated.runtime_s
     else:
-        expected = simulated.runtime_s / simulated.tokens
+        expected = simulated.runtime_s / replica.tokens
     pace = float(took.sum() / tokens.sum())
     off = took - pace * tokens
     # Requests that run at the same time share their iterations: a third as many count as independent.

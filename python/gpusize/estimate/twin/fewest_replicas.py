@@ -3,35 +3,75 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
+from gpusize.estimate.twin.calibration import stretch_of
 from gpusize.estimate.twin.contention import Contention
 from gpusize.estimate.twin.load import ClusterLoad
-from gpusize.estimate.twin.simulate import Judged, Replica, horizon
+from gpusize.estimate.twin.simulate import Replica, Trial, horizon, in_system
 from gpusize.estimate.twin.visit_data import tightest
 
-__all__ = ["ROUGHLY", "Counter", "mean_field"]
+__all__ = ["ROUGHLY", "Counter", "Seen", "mean_field"]
 
 MOST_REPLICAS: Final = 100_000
-STEPS: Final = 12
+STEPS: Final = 16
 JUDGED: Final = 24_000
 """Requests that decide about one number of replicas: short horizons are run with several seeds."""
-OVERRUN: Final = 1.1
-"""Rates from so many times the largest that was measured are not simulated."""
-MOST_LIGHTER: Final = 64.0
-"""What replicas carry beyond so many times the load is not looked for."""
+MOST_TOGETHER: Final = 4_000
+"""With more in the system, a part of the replicas with their part of the load tells how all fare."""
+FAR: Final = 64.0
+"""What replicas carry is not looked for beyond so many times the load, nor below such a part of it."""
 CLOSE: Final = 0.002
-"""The capacity is searched to this share."""
+"""The load that replicas carry is searched to this share."""
 ROUGHLY: Final = 0.005
 """Ends of intervals are searched to this share: what they rest on is known less well."""
-STRAIGHT: Final = 0.05
-"""An attainment this near its target goes with the replicas in a straight line."""
 FURTHEST: Final = 64
 """More than so many times the guess are not tried."""
 AWAY, NEAR = 16, 64
 """The first step of a search is such a part of the guess, and of one that comes from an answer nearby."""
+BEYOND: Final = 1.2
+"""A step to where the answer seems to be goes so much further, so that it lies between two loads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A load simulated on so many replicas, to be judged by bounds of any width.
+
+    Attributes:
+        trials: the same with several seeds.
+        factors: on the bounds of each objective.
+        part: the share of the replicas, and of the load, that was simulated.
+    """
+
+    trials: Sequence[Trial]
+    factors: Sequence[float]
+    part: float
+
+    def shares(self, stretch: float) -> tuple[float, ...]:
+        """Attainment of each objective, its bounds multiplied by ``stretch``."""
+        return tuple(
+            sum(each.share(number, stretch * factor) for each in self.trials) / len(self.trials)
+            for number, factor in enumerate(self.factors)
+        )
+
+    def needs(self, targets: Sequence[float]) -> float:
+        """Logarithm of the factor on all bounds with which every objective is just kept."""
+        return max(
+            stretch_of(self.trials, number, target, math.log(factor)) - math.log(factor)
+            for number, (target, factor) in enumerate(zip(targets, self.factors, strict=True))
+        )
+
+    @property
+    def in_flight(self) -> float:
+        """Mean number of requests in flight, on all replicas."""
+        return self.trials[0].in_flight / self.part
+
+    @property
+    def runtime_s(self) -> float:
+        """Mean."""
+        return self.trials[0].runtime_s
 
 
 @dataclass(eq=False)
@@ -49,27 +89,30 @@ class Counter:
     asked: ClusterLoad
     targets: Sequence[float]
     loss: Contention = field(default_factory=Contention)
-    _runs: dict[tuple[float, int, float], Judged] = field(default_factory=dict)
+    _runs: dict[tuple[int, float], Seen] = field(default_factory=dict)
+    _needs: dict[int, dict[float, float]] = field(default_factory=dict)
 
     @property
     def runs(self) -> int:
         """Simulated questions so far."""
         return len(self._runs)
 
-    def run(self, load: float, replicas: int, stretch: float) -> Judged:
+    def run(self, load: float, replicas: int) -> Seen:
         """A simulated run; the same is not done twice."""
-        key = (load, replicas, stretch)
+        key = (replicas, load)
         if key not in self._runs:
             # All times longer by a factor are the same as load and bounds in a time that runs as much faster.
             slow = self.loss.slowness(replicas)
             asked = self.asked.of(load).quickened(slow)
-            drawn = horizon(asked, self.replica.at_work_s(asked, replicas))
+            residence_s, patience_s = self.replica.at_work_s(asked, replicas), self.replica.patience_s
+            crowd = max(1.0, in_system(asked, residence_s, patience_s) / MOST_TOGETHER)
+            some = math.ceil(replicas / crowd)
+            asked = asked.of(asked.load * some / replicas)
+            drawn = horizon(asked, residence_s, patience_s)
             seeds = 1 if self.replica.certain else max(1, round(JUDGED / drawn))
-            found = [
-                self.replica.run(asked, replicas, stretch=stretch / slow, seed=seed) for seed in range(1, seeds + 1)
-            ]
-            shares = zip(*(each.shares for each in found), strict=True)
-            self._runs[key] = replace(found[0], shares=tuple(sum(each) / seeds for each in shares))
+            trials = [self.replica.run(asked, some, seed=seed) for seed in range(1, seeds + 1)]
+            factors = [factor / slow for factor in self.replica.factors]
+            self._runs[key] = Seen(trials, factors, some / replicas)
         return self._runs[key]
 
     def margin(self, load: float, replicas: int, stretch: float) -> float:
@@ -79,13 +122,22 @@ class Counter:
         """
         if self.overrun(load, replicas):
             return -1.0
-        shares = self.run(load, replicas, stretch).shares
+        shares = self.run(load, replicas).shares(stretch)
         return min(found - target for found, target in zip(shares, self.targets, strict=True))
+
+    def needs(self, load: float, replicas: int) -> float:
+        """Logarithm of the factor on the bounds with which so many replicas just keep them; infinite likewise."""
+        known = self._needs.setdefault(replicas, {})
+        if load not in known:
+            over = self.overrun(load, replicas)
+            known[load] = math.inf if over else self.run(load, replicas).needs(self.targets)
+        return known[load]
 
     def overrun(self, load: float, replicas: int) -> bool:
         """Whether more comes than so many replicas can ever serve."""
-        most = self.replica.most_per_s
-        return self.asked.users is None and load * self.loss.slowness(replicas) > OVERRUN * replicas * most
+        if self.asked.users is not None:
+            return False
+        return load * self.loss.slowness(replicas) > replicas * self.replica.most_per_s
 
     def fewest(
         self, stretch: float, guess: float, lighter: float = 0.0, *, near: bool = False, close: float = 0.0
@@ -129,73 +181,111 @@ class Counter:
         return high
 
     def _on_line(self, load: float, low: int, high: int, stretch: float) -> int:
-        """Between replicas that are too few and enough: where the line meets the target, else half way."""
-        if low > 0:
-            below, above = self.margin(load, low, stretch), self.margin(load, high, stretch)
-            if max(-below, above) <= STRAIGHT:
-                return min(high - 1, max(low + 1, math.ceil(low + (high - low) * below / (below - above))))
+        """Between replicas that are too few and enough: where the line meets the bounds, else half way."""
+        below = math.inf if low == 0 else self.needs(load, low) - math.log(stretch)
+        above = self.needs(load, high) - math.log(stretch)
+        if math.isfinite(below) and below > above:
+            at = math.log(low) + math.log(high / low) * min(1.0, max(0.0, below / (below - above)))
+            return min(high - 1, max(low + 1, math.ceil(math.exp(at))))
         return (low + high) // 2
 
-    def raw(self, replicas: int, stretch: float, lighter: float = 0.0, *, close: float = CLOSE) -> float:
-        """Replicas times the load over the load that they carry, which lies between the load and that of one more.
+    def raw(self, replicas: int) -> float:
+        """Replicas times the load over the load that they carry, which is not much more than the load.
 
         Args:
             replicas: that are enough.
-            stretch: on all bounds.
-            lighter: the load is taken for smaller by a factor, this is its logarithm.
-            close: the load that they carry is searched to this share.
         """
-        load = self.asked.load * math.exp(-lighter)
-        more = 1.0
-        low, high = load, load * (1 + more / replicas)
-        at_low = self.margin(low, replicas, stretch)
-        at_high = self.margin(high, replicas, stretch)
-        while at_high >= 0 and high < MOST_LIGHTER * load:
-            more *= 2
-            low, at_low, high = high, at_high, load * (1 + more / replicas)
-            at_high = self.margin(high, replicas, stretch)
-        for _ in range(STEPS):
-            if high - low <= close * low or (self.asked.users is not None and high - low <= 1):
-                break
-            # The margin is steep and bent: between bisection and the chord.
-            chord = at_low / (at_low - at_high) if at_low > at_high else 0.5
-            middle = low + (high - low) * min(0.9, max(0.1, 0.5 * (chord + 0.5)))
-            if self.asked.users is not None:
-                middle = min(high - 1, max(low + 1, round(middle)))
-            found = self.margin(middle, replicas, stretch)
-            if found >= 0:
-                low, at_low = middle, found
-            else:
-                high, at_high = middle, found
-        carried = low + (high - low) * (at_low / (at_low - at_high) if at_low > at_high else 0.0)
-        return replicas * load / carried
+        carried = self.carried(replicas, 0.0)
+        return replicas if carried is None else replicas * self.asked.load / carried
 
-    def sides(self, raw: float, reach: float) -> list[float]:
-        """Halves of the interval of the count's logarithm, below and above, where the bounds may be off by ``reach``.
+    def carried(self, replicas: int, reach: float) -> float | None:
+        """The load with which so many replicas just keep the bounds; None where none is light enough.
 
-        A half is infinite where no number of replicas is enough.
+        The factor on the bounds that a load needs grows with it in nearly a straight line, both as logarithms. Each
+        simulated load is judged by bounds of any width, so what was found for one width serves the others.
 
         Args:
-            raw: the count, not rounded.
+            replicas: that carry it.
             reach: logarithm of a factor on the bounds.
         """
-        found: list[float] = []
-        for sign in (1, -1):
-            stretch = math.exp(sign * reach)
-            # What a longer bound saves, a shorter one costs.
-            guess = raw * math.exp(found[0] if found and math.isfinite(found[0]) else -sign * reach)
-            count = self.fewest(stretch, guess, near=True, close=ROUGHLY)
-            # The count leans by these halves, so what they rest on is searched as closely as itself.
-            there = None if count is None else self.raw(count, stretch)
-            found.append(math.inf if there is None else max(0.0, -sign * math.log(there / raw)))
+        self.needs(self.asked.load, replicas)
+        known = self._needs[replicas]
+        low, high = self._bracket(replicas, reach)
+        if low is None or high is None:
+            return low
+        straight = True
+        for _ in range(STEPS):
+            if high - low <= CLOSE * low or (self.asked.users is not None and high - low <= 1):
+                break
+            width = math.log(high / low)
+            middle = self._crossing(known, low, high, reach) if straight else math.sqrt(low * high)
+            middle = min(high * math.exp(-0.05 * width), max(low * math.exp(0.05 * width), middle))
+            if self.asked.users is not None:
+                middle = min(high - 1, max(low + 1, round(middle)))
+            kept = self.needs(middle, replicas) <= reach
+            low, high = (middle, high) if kept else (low, middle)
+            there = self._crossing(known, low, high, reach)
+            if straight and abs(math.log(there / middle)) <= CLOSE:
+                return there
+            # Where the line is bent it comes near from one side only.
+            straight = not straight or math.log(high / low) <= width / 2
+        return self._crossing(known, low, high, reach)
+
+    @staticmethod
+    def _crossing(known: Mapping[float, float], low: float, high: float, reach: float) -> float:
+        """Where the line through both loads meets the bounds; half way where it is none."""
+        at_low, at_high = known[low], known[high]
+        part = (reach - at_low) / (at_high - at_low) if math.isfinite(at_high) and at_high > at_low else 0.5
+        return low * math.exp(min(1.0, max(0.0, part)) * math.log(high / low))
+
+    def _bracket(self, replicas: int, reach: float) -> tuple[float | None, float | None]:
+        """A load that is kept and a heavier one that is not, from what is known and by steps beyond it."""
+        known = self._needs[replicas]
+        step = math.log1p(1 / replicas)
+        while True:
+            loads = sorted(known)
+            first = next((place for place, load in enumerate(loads) if known[load] > reach), len(loads))
+            if 0 < first < len(loads):
+                return loads[first - 1], loads[first]
+            up = first > 0
+            edge = loads[-1] if up else loads[0]
+            # By the slope of the two loads that are nearest to it.
+            pair = loads[-2:] if up else loads[:2]
+            rise = known[pair[-1]] - known[pair[0]]
+            slope = rise / math.log(pair[-1] / pair[0]) if len(pair) == 2 and math.isfinite(rise) and rise > 0 else 1.0
+            away = BEYOND * abs(reach - known[edge]) / slope if math.isfinite(known[edge]) else step
+            move = max(2 * CLOSE, min(step, away))
+            step *= 2
+            load = edge * math.exp(move if up else -move)
+            if self.asked.users is not None:
+                load = max(edge + 1, math.ceil(load)) if up else min(edge - 1, math.floor(load))
+            least = max(self.asked.load / FAR, 0.0 if self.asked.users is None else 1.0)
+            load = min(FAR * self.asked.load, max(least, load))
+            if load == edge:
+                return (edge, None) if up else (None, edge)
+            self.needs(load, replicas)
+
+    def sides(self, replicas: int, reach: float) -> list[float]:
+        """Halves of the interval of the count's logarithm, below and above, where the bounds may be off by ``reach``.
+
+        So many replicas would carry so much more and less. A half is infinite where no load is light enough.
+
+        Args:
+            replicas: that are enough.
+            reach: logarithm of a factor on the bounds.
+        """
+        carried = [self.carried(replicas, each) for each in (reach, 0.0, -reach)]
+        if carried[1] is None:
+            return [math.inf, math.inf]
+        found = [math.inf if each is None else abs(math.log(each / carried[1])) for each in (carried[0], carried[2])]
         if all(math.isfinite(each) for each in found):
             # Near saturation one side may be seen as nothing; both are estimates of one error.
             found = [math.sqrt(0.5 * (found[0] ** 2 + found[1] ** 2))] * 2
         return found
 
-    def binding(self, replicas: int, stretch: float) -> int:
+    def binding(self, replicas: int) -> int:
         """The objective that is nearest to being missed."""
-        return tightest(self.run(self.asked.load, replicas, stretch).shares, self.targets)
+        return tightest(self.run(self.asked.load, replicas).shares(1.0), self.targets)
 
 
 def mean_field(asked: ClusterLoad, in_flight: float, residence_s: float) -> int:

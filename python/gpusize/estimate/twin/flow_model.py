@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.engine.session import core
 from gpusize.estimate.twin.load import ClusterLoad
-from gpusize.estimate.twin.simulate import Judged, Rated, TimeBound, judge, judged, load, stretched
+from gpusize.estimate.twin.simulate import Rated, TimeBound, load
 from gpusize.estimate.twin.visit_data import mean_kept
 
 if TYPE_CHECKING:
@@ -50,27 +50,19 @@ class Flow(Rated):
     max_active: int | None = None
     factors: tuple[float, ...] = (1.0,)
     certain: bool = False
+    tokens: None = None
 
     def scaled(self, factors: Sequence[float]) -> Flow:
         """See ``Replica``."""
         return replace(self, factors=tuple(factors))
 
-    def run(
-        self, asked: ClusterLoad, replicas: int, *, stretch: float = 1.0, seed: int = 1, requests: int | None = None
-    ) -> Judged:
+    def run(self, asked: ClusterLoad, replicas: int, *, seed: int = 1, requests: int | None = None) -> FlowTrial:
         """See ``Replica``."""
-        if not self.whole:
-            trial = self._tried(asked, replicas, requests, seed)
-            wide = [stretch * factor for factor in self.factors]
-            shares = tuple(trial.share(number, each) for number, each in enumerate(wide))
-            return Judged(shares, trial.in_flight, trial.runtime_s)
-        bounds = stretched(self.bounds, [stretch * each for each in self.factors])
-        _, summary = self._run(asked, replicas, requests, seed, judge(bounds))
-        return judged(json.loads(summary), bounds, joint=False)
+        import polars as pl
 
-    def trial(self, asked: ClusterLoad, requests: int) -> FlowTrial:
-        """See ``Replica``."""
-        return self._tried(asked, 1, requests, 1)
+        stream, summary = self._run(asked, replicas, requests, seed)
+        rows = pl.DataFrame(stream).filter(~pl.col("warmup"))
+        return self._trial_of(rows, float(json.loads(summary)["in_flight"]))
 
     @property
     def whole(self) -> bool:
@@ -81,13 +73,6 @@ class Flow(Rated):
         """How likely each of the core's rows keeps its bounds: by objective, shape (n,) each."""
         trial = self._trial_of(rows, 0.0)
         return [trial.kept(number, stretch * factor) for number, factor in enumerate(self.factors)]
-
-    def _tried(self, asked: ClusterLoad, replicas: int, requests: int | None, seed: int) -> FlowTrial:
-        import polars as pl
-
-        stream, summary = self._run(asked, replicas, requests, seed, None)
-        rows = pl.DataFrame(stream).filter(~pl.col("warmup"))
-        return self._trial_of(rows, float(json.loads(summary)["in_flight"]))
 
     def _trial_of(self, rows: pl.DataFrame, in_flight: float) -> FlowTrial:
         import numpy as np
@@ -117,12 +102,10 @@ class Flow(Rated):
             "seed": seed,
         }
 
-    def _run(self, asked: ClusterLoad, replicas: int, requests: int | None, seed: int, asking: str | None) -> Any:
+    def _run(self, asked: ClusterLoad, replicas: int, requests: int | None, seed: int) -> Any:
         config = self.cluster(replicas, asked.router, seed)
-        asks = load(asked, self.at_work_s(asked, replicas), requests)
-        return core().simulate_flow(
-            json.dumps(config), json.dumps(asks), self.sizes.tobytes(), judge=asking, rows=asking is None
-        )
+        asks = load(asked, self.at_work_s(asked, replicas), self.patience_s, requests)
+        return core().simulate_flow(json.dumps(config), json.dumps(asks), self.sizes.tobytes())
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,41 +164,39 @@ class Measured(Rated):
     curves: Sequence[Curve]
     rates: NDArray[np.float64]
     factors: tuple[float, ...] = (1.0,)
+    bounds: tuple[TimeBound, ...] = ()
     certain: bool = True
+    tokens: None = None
 
     def scaled(self, factors: Sequence[float]) -> Measured:
         """See ``Replica``."""
         return replace(self, factors=tuple(factors))
-
-    def trial(self, asked: ClusterLoad, requests: int) -> MeasuredTrial:  # noqa: ARG002 - a protocol's
-        """See ``Replica``."""
-        return MeasuredTrial(self.curves, max(1.0, asked.users or 1.0))
 
     def run(
         self,
         asked: ClusterLoad,
         replicas: int,
         *,
-        stretch: float = 1.0,
         seed: int = 1,  # noqa: ARG002 - a protocol's
         requests: int | None = None,  # noqa: ARG002 - a protocol's
-    ) -> Judged:
+    ) -> MeasuredTrial:
         """See ``Replica``."""
         each = max(1.0, (asked.users or 1.0) / replicas)
-        shares = [curve.mixed(each, stretch * factor) for curve, factor in zip(self.curves, self.factors, strict=True)]
-        return Judged(tuple(shares), asked.users or 1.0, self.residence_s(each))
+        return MeasuredTrial(self.curves, each, asked.users or 1.0, self.residence_s(each))
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredTrial:
-    """What was measured with so many in flight."""
+    """What was measured with so many in flight on each replica."""
 
     curves: Sequence[Curve]
-    users: float
+    each: float
+    in_flight: float
+    runtime_s: float
 
     def share(self, number: int, stretch: float) -> float:
         """See ``Trial``."""
-        return self.curves[number].mixed(self.users, stretch)
+        return self.curves[number].mixed(self.each, stretch)
 
 
 def _read(curve: Curve, active: NDArray[np.float64], stretch: float) -> NDArray[np.float64]:

@@ -35,10 +35,11 @@ def foretold_interval(details: Mapping[str, Any], raw: float, times: float) -> t
     if len(details.get("counts") or ()) > 1 or None in (*sides, *ends):
         return None
     error, misfit, freedom = (float(details[name]) for name in ("error", "misfit", "freedom"))
+    felt = float(details.get("felt", 1.0))
     model: str = details["model"]
     situation: Situation = details["situation"]
-    now = t_quantile(freedom) * bound_error(error, misfit)
-    then = t_quantile(times * freedom) * bound_error(error / math.sqrt(times), misfit)
+    now = t_quantile(freedom) * bound_error(error, misfit, felt)
+    then = t_quantile(times * freedom) * bound_error(error / math.sqrt(times), misfit, felt)
     found = []
     for side, end in zip(sides, ends, strict=True):
         half = abs(math.log(end / raw))

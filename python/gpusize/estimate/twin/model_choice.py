@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpusize.estimate.twin.attainment_curve import Curve
 from gpusize.estimate.twin.batching_model import Fits
-from gpusize.estimate.twin.calibration import Candidate, calibrated
+from gpusize.estimate.twin.calibration import Candidate, calibrated, felt
 from gpusize.estimate.twin.candidates import flow, measured, static
 from gpusize.estimate.twin.flow_model import Flow
 from gpusize.estimate.twin.mechanics import likest
@@ -83,7 +83,8 @@ def choose(
         # Ends in one moment and in order, with costs that explain them, are seen and not inferred.
         return together
     if even and model in (None, "measured") and (replica := measured(visits, curves)) is not None:
-        return Candidate("measured", replica, (0.0,) * len(curves), error, freedom, 0.0, 0.0)
+        unit = felt(curves[binding], capacities[binding])
+        return Candidate("measured", replica, (0.0,) * len(curves), error, freedom, 0.0, 0.0, felt=unit)
     if model in (None, "flow"):
         replica = flow(visits, curves)
         if replica is not None:

@@ -60,8 +60,8 @@ def performance(
     counter = Counter(replica, asked, targets, loss)
     if counter.overrun(asked.load, whole):
         return Performance((0.0,) * len(targets), tuple(targets), None)
-    found = counter.run(asked.load, whole, 1.0)
+    found = counter.run(asked.load, whole)
     # The simulated time of replicas that slow each other down runs faster by their slowness.
     cycle_s = found.runtime_s * loss.slowness(whole) + asked.think_s
     per_s = (asked.rate or 0.0) if asked.users is None else asked.users / cycle_s
-    return Performance(found.shares, tuple(targets), per_s * replicas / whole)
+    return Performance(found.shares(1.0), tuple(targets), per_s * replicas / whole)

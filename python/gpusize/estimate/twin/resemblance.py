@@ -65,9 +65,8 @@ class Records:
             joint=False,
             factors=(1.0,) * len(self.metrics),
         )
-        trials = {
-            users: timed.trial(ClusterLoad(users=users), requests) for users in {each.users for each in self._seen}
-        }
+        loads = {each.users for each in self._seen}
+        trials = {users: timed.run(ClusterLoad(users=users), 1, requests=requests) for users in loads}
         found = []
         for each in self._seen:
             number = self.metrics.index(each.metric)

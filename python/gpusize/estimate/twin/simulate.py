@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from gpusize.engine.session import core
@@ -26,15 +27,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Batching",
-    "Judged",
     "Rated",
     "Replica",
     "TimeBound",
     "Trial",
     "Values",
     "horizon",
+    "in_system",
     "judge",
-    "judged",
     "load",
     "stretched",
 ]
@@ -45,6 +45,12 @@ FEWEST: Final = 4_000
 MOST: Final = 100_000
 MOST_AT_ONCE: Final = 100_000
 """Sequences at once where no limit is known."""
+SATURATED: Final = 2
+"""So many times what it works on at once, in flight, and a replica is never short of work."""
+NO_MORE: Final = 1.005
+"""With twice as many in flight it does so much more, or it has no more to give."""
+MOST_BUSY: Final = 4_000
+WAITS: Final = ("runtime", "service", "ttft")
 METRICS: Final = {"runtime": "runtime", "service": "service", "ttft": "ttft", "itl_mean": "itl_mean"}
 
 
@@ -56,23 +62,18 @@ class TimeBound(NamedTuple):
     mean: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """How a simulated run fared: attainment by objective, means of requests in flight, runtime, tokens of answers.
+def in_system(asked: ClusterLoad, residence_s: float, patience_s: float) -> float:
+    """Requests in one round: those in flight, or all that come while one that just keeps its bounds is there.
 
-    Of a mean ``mean_kept`` stands for the attainment.
+    Where more comes than is served, a queue grows until it is as long as the bounds allow: in less time than that, none
+    would be seen to.
     """
-
-    shares: tuple[float, ...]
-    in_flight: float
-    runtime_s: float
-    tokens: float | None = None
+    return asked.users if asked.users is not None else (asked.rate or 0.0) * max(residence_s, patience_s)
 
 
-def horizon(asked: ClusterLoad, residence_s: float) -> int:
+def horizon(asked: ClusterLoad, residence_s: float, patience_s: float = 0.0) -> int:
     """Requests that count in one simulated run: 24 rounds, within bounds."""
-    together = asked.users if asked.users is not None else (asked.rate or 0.0) * residence_s
-    return int(min(MOST, max(FEWEST, math.ceil(ROUNDS * together))))
+    return int(min(MOST, max(FEWEST, math.ceil(ROUNDS * in_system(asked, residence_s, patience_s)))))
 
 
 class Replica(Protocol):
@@ -83,10 +84,18 @@ class Replica(Protocol):
         """Whether runs do not depend on a seed."""
         ...
 
-    def run(
-        self, asked: ClusterLoad, replicas: int, *, stretch: float = 1.0, seed: int = 1, requests: int | None = None
-    ) -> Judged:
-        """Attainments on so many replicas. With ``stretch`` all bounds are multiplied by it."""
+    @property
+    def factors(self) -> tuple[float, ...]:
+        """On the bounds of each objective: what calibration found."""
+        ...
+
+    @property
+    def tokens(self) -> float | None:
+        """Of an answer, the mean; None where they are not known."""
+        ...
+
+    def run(self, asked: ClusterLoad, replicas: int, *, seed: int = 1, requests: int | None = None) -> Trial:
+        """A load on so many replicas, to be judged by bounds of any width, before what calibration corrects."""
         ...
 
     def residence_s(self, in_flight: float) -> float:
@@ -99,20 +108,31 @@ class Replica(Protocol):
 
     @property
     def most_per_s(self) -> float:
-        """The largest rate at which requests were served, as measured and carried on."""
+        """Requests per second that it serves with more in flight than it can do with."""
+        ...
+
+    @property
+    def patience_s(self) -> float:
+        """The longest that a request may take by the bounds; 0 where none is on a time from when it is due."""
         ...
 
     def scaled(self, factors: Sequence[float]) -> Replica:
         """The same with the bounds of each objective multiplied by a factor."""
         ...
 
-    def trial(self, asked: ClusterLoad, requests: int) -> Trial:
-        """One run on one replica, to be judged by bounds of any width, before what calibration corrects."""
-        ...
-
 
 class Trial(Protocol):
     """One simulated run whose requests are kept."""
+
+    @property
+    def in_flight(self) -> float:
+        """Mean of requests in flight."""
+        ...
+
+    @property
+    def runtime_s(self) -> float:
+        """Mean; not a number without a request that ended ok."""
+        ...
 
     def share(self, number: int, stretch: float) -> float:
         """Attainment of an objective with its bound multiplied by ``stretch``."""
@@ -126,17 +146,29 @@ class Values:
     Attributes:
         ratios: values over bounds, ascending, one array per objective; without those that count nowhere.
         means: of each objective, whether its bound is the mean's.
+        in_flight: mean of requests in flight.
+        runtime_s: mean.
     """
 
     ratios: Sequence[NDArray[np.float64]]
     means: Sequence[bool]
+    in_flight: float = math.nan
+    runtime_s: float = math.nan
 
     @classmethod
-    def of(cls, ratios: NDArray[np.float64], means: Sequence[bool] | None = None) -> Values:
+    def of(
+        cls,
+        ratios: NDArray[np.float64],
+        means: Sequence[bool] | None = None,
+        *,
+        in_flight: float = math.nan,
+        runtime_s: float = math.nan,
+    ) -> Values:
         """From values over bounds in any order, shape (objectives, n), NaN where one counts nowhere."""
         import numpy as np
 
-        return cls([np.sort(each[~np.isnan(each)]) for each in ratios], means or (False,) * len(ratios))
+        known = [np.sort(each[~np.isnan(each)]) for each in ratios]
+        return cls(known, means or (False,) * len(ratios), in_flight, runtime_s)
 
     def share(self, number: int, stretch: float) -> float:
         """See ``Trial``."""
@@ -148,9 +180,8 @@ class Values:
         return float(np.searchsorted(known, stretch, "right")) / max(1, known.size)
 
 
-def load(asked: ClusterLoad, residence_s: float, requests: int | None) -> dict[str, Any]:
+def load(asked: ClusterLoad, residence_s: float, patience_s: float, requests: int | None) -> dict[str, Any]:
     """The load as the core takes it."""
-    together = asked.users if asked.users is not None else (asked.rate or 0.0) * residence_s
     if asked.users is None:
         arrivals: dict[str, Any] = {"open": {"rate_per_s": asked.rate, "process": asked.process}}
     else:
@@ -160,8 +191,8 @@ def load(asked: ClusterLoad, residence_s: float, requests: int | None) -> dict[s
         arrivals = {"closed": closed}
     return {
         "arrivals": arrivals,
-        "requests": requests or horizon(asked, residence_s),
-        "warmup_requests": math.ceil(WARMUP_ROUNDS * together),
+        "requests": requests or horizon(asked, residence_s, patience_s),
+        "warmup_requests": math.ceil(WARMUP_ROUNDS * in_system(asked, residence_s, patience_s)),
     }
 
 
@@ -169,11 +200,18 @@ class Rated:
     """What every replica knows from its rates with 1, 2, ... active requests, shape (k,)."""
 
     rates: NDArray[np.float64]
+    bounds: Sequence[TimeBound]
 
     @property
     def most_per_s(self) -> float:
         """See ``Replica``."""
         return float(self.rates.max())
+
+    @property
+    def patience_s(self) -> float:
+        """See ``Replica``."""
+        waits = (each.bound_s for each in self.bounds if each.metric in WAITS and math.isfinite(each.bound_s))
+        return max(waits, default=0.0)
 
     def residence_s(self, in_flight: float) -> float:
         """See ``Replica``."""
@@ -185,7 +223,7 @@ class Rated:
 
         if asked.users is not None:
             return self.residence_s(asked.users / replicas)
-        enough = self.rates >= min((asked.rate or 0.0) / replicas, self.most_per_s)
+        enough = self.rates >= min((asked.rate or 0.0) / replicas, float(self.rates.max()))
         return self.residence_s(1.0 + float(np.argmax(enough)))
 
 
@@ -214,14 +252,42 @@ class Batching(Rated):
     certain: bool = False
     cached_tokens: NDArray[np.uint32] | None = None
 
-    def run(
-        self, asked: ClusterLoad, replicas: int, *, stretch: float = 1.0, seed: int = 1, requests: int | None = None
-    ) -> Judged:
+    @property
+    def tokens(self) -> float:
         """See ``Replica``."""
-        bounds = stretched(self.bounds, [stretch * each for each in self.each_factor()])
-        _, summary = self._run(asked, replicas, seed, requests, judge(bounds))
-        found = judged(json.loads(summary), bounds, joint=self.joint)
-        return replace(found, tokens=float(self.output_tokens.mean()))
+        return float(self.output_tokens.mean())
+
+    @cached_property
+    def most_per_s(self) -> float:
+        """See ``Replica``. Simulated, for the rates know nothing of what was not measured."""
+        users = max(self.rates.size, SATURATED * (self.service.max_batch or 1))
+        found, more = 0.0, self._served_per_s(users)
+        # Without a limit ever more are worked on at once, each time for a little more.
+        while more > NO_MORE * found and users < MOST_BUSY:
+            users *= 2
+            found, more = more, max(more, self._served_per_s(users))
+        return more
+
+    def _served_per_s(self, users: int) -> float:
+        _, summary = self._run(ClusterLoad(users=users), 1, 1, None)
+        return float(json.loads(summary)["rate_per_s"])
+
+    def run(self, asked: ClusterLoad, replicas: int, *, seed: int = 1, requests: int | None = None) -> Values:
+        """See ``Replica``."""
+        import numpy as np
+        import polars as pl
+
+        stream, summary = self._run(asked, replicas, seed, requests)
+        rows = pl.DataFrame(stream).filter(~pl.col("warmup"))
+        due, first, end = (rows[name].to_numpy() / 1e9 for name in ("due_ns", "first_token_ns", "end_ns"))
+        gaps = rows["tokens_out"].to_numpy().astype(float) - 1
+        known = {"runtime": end - due, "service": end - due, "ttft": first - due}
+        with np.errstate(divide="ignore", invalid="ignore"):
+            known["itl_mean"] = np.where(gaps >= 1, (end - first) / gaps, np.nan)
+        found = np.array([known[each.metric] / each.bound_s for each in self.bounds])
+        means = None if self.joint else [each.mean for each in self.bounds]
+        told = {"in_flight": float(json.loads(summary)["in_flight"]), "runtime_s": float((end - due).mean())}
+        return Values.of(np.fmax.reduce(found)[None, :] if self.joint else found, means, **told)
 
     def scaled(self, factors: Sequence[float]) -> Batching:
         """See ``Replica``."""
@@ -230,23 +296,6 @@ class Batching(Rated):
     def each_factor(self) -> Sequence[float]:
         """One factor for each bound."""
         return self.factors * len(self.bounds) if self.joint else self.factors
-
-    def trial(self, asked: ClusterLoad, requests: int) -> Values:
-        """See ``Replica``."""
-        import numpy as np
-        import polars as pl
-
-        stream, _ = self._run(asked, 1, 1, requests, None)
-        rows = pl.DataFrame(stream).filter(~pl.col("warmup"))
-        due, first, end = (rows[name].to_numpy() / 1e9 for name in ("due_ns", "first_token_ns", "end_ns"))
-        gaps = rows["tokens_out"].to_numpy().astype(float) - 1
-        known = {"runtime": end - due, "service": end - due, "ttft": first - due}
-        with np.errstate(divide="ignore", invalid="ignore"):
-            known["itl_mean"] = np.where(gaps >= 1, (end - first) / gaps, np.nan)
-        found = np.array([known[each.metric] / each.bound_s for each in self.bounds])
-        if self.joint:
-            return Values.of(np.fmax.reduce(found)[None, :])
-        return Values.of(found, [each.mean for each in self.bounds])
 
     def cluster(self, replicas: int, router: str, seed: int) -> dict[str, Any]:
         """So many of it as the core's simulated cluster."""
@@ -271,17 +320,15 @@ class Batching(Rated):
             "seed": seed,
         }
 
-    def _run(self, asked: ClusterLoad, replicas: int, seed: int, requests: int | None, asking: str | None) -> Any:
+    def _run(self, asked: ClusterLoad, replicas: int, seed: int, requests: int | None) -> Any:
         config = self.cluster(replicas, asked.router, seed)
-        asks = load(asked, self.at_work_s(asked, replicas), requests)
+        asks = load(asked, self.at_work_s(asked, replicas), self.patience_s, requests)
         return core().simulate(
             json.dumps(config),
             json.dumps(asks),
             prompt_tokens=self.prompt_tokens.tobytes(),
             output_tokens=self.output_tokens.tobytes(),
             cached_tokens=None if self.cached_tokens is None else self.cached_tokens.tobytes(),
-            judge=asking,
-            rows=asking is None,
         )
 
 
@@ -302,24 +349,3 @@ def stretched(bounds: Sequence[TimeBound], factors: Sequence[float]) -> list[Tim
 def judge(bounds: Sequence[TimeBound]) -> str:
     """What the core is to judge."""
     return json.dumps({"bounds": [{"metric": METRICS[each.metric], "bound_s": each.bound_s} for each in bounds]})
-
-
-def judged(told: Mapping[str, Any], bounds: Sequence[TimeBound], *, joint: bool) -> Judged:
-    """Attainments of a run that the core judged by these bounds; with ``joint`` the one of all of them together."""
-    found = told["judged"]
-    if joint:
-        shares: tuple[float, ...] = (_share(found["all"]),)
-    else:
-        each = zip(bounds, found["bounds"], found["sums_s"], strict=True)
-        shares = tuple(
-            mean_kept(sum_s / max(1, counts["within"] + counts["over"]) / bound.bound_s)
-            if bound.mean
-            else _share(counts)
-            for bound, counts, sum_s in each
-        )
-    runtime = told.get("runtime_s") or {}
-    return Judged(shares, float(told["in_flight"]), float(runtime.get("mean") or math.nan))
-
-
-def _share(counts: Mapping[str, int]) -> float:
-    return counts["within"] / max(1, counts["within"] + counts["over"])

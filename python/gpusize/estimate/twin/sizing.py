@@ -84,7 +84,7 @@ class Model:
         Halves are infinite where a side is open.
         """
         wide = self.error(replicas)
-        _, less, more = _halves(self.fit, counter, counter.raw(replicas, 1.0), wide)
+        _, less, more = _halves(self.fit, counter, replicas, wide)
         return lean(more, self.risk), less, more
 
 
@@ -220,6 +220,7 @@ def _counted(
         "error": chosen.error,
         "freedom": chosen.freedom,
         "misfit": chosen.misfit,
+        "felt": chosen.felt,
         "situation": asked.situation,
         "distance": chosen.distance,
         "calibration": math.exp(chosen.corrections[0]),
@@ -243,7 +244,7 @@ def _neighbours(counter: Counter, found: Sized, objectives: Sequence[Objective])
     each = []
     for replicas in range(max(1, found.replicas - 1), found.replicas + 2):
         over = counter.overrun(counter.asked.load, replicas)
-        kept = 0.0 if over else counter.run(counter.asked.load, replicas, 1.0).shares[found.binding]
+        kept = 0.0 if over else counter.run(counter.asked.load, replicas).shares(1.0)[found.binding]
         each.append({"replicas": replicas, "attainment": kept, "asked": share})
     return tuple(each)
 
@@ -259,8 +260,8 @@ def _interval(
     Args:
         gap: how far below the capacity and above it the next levels are, in log c.
     """
-    raw = counter.raw(first, 1.0)
-    sides, less, more = _halves(chosen, counter, raw, wide)
+    raw = counter.raw(first)
+    sides, less, more = _halves(chosen, counter, first, wide)
     unseen = HALF * sum(gap) / math.sqrt(12)
     less, more = (min(math.hypot(a, unseen), a + b) for a, b in ((less, gap[1]), (more, gap[0])))
     bias = lean(more, risk)
@@ -275,14 +276,14 @@ def _interval(
         most = counter.fewest(1.0, raw * math.exp(more), -more, near=True, close=ROUGHLY)
         high = None if most is None else max(best, most)
     raw_high = None if high is None else raw * math.exp(more)
-    binding = counter.binding(best, 1.0)
+    binding = counter.binding(best)
     halves = [each if math.isfinite(each) else None for each in sides]
     return Sized(best, raw, low, high, raw * math.exp(-less), raw_high, None, binding, details={"halves": halves})
 
 
-def _halves(chosen: Candidate, counter: Counter, raw: float, wide: float) -> tuple[list[float], float, float]:
+def _halves(chosen: Candidate, counter: Counter, replicas: int, wide: float) -> tuple[list[float], float, float]:
     """Halves of the interval of the logarithm of the count, by the bounds' errors; and with what the suite shows."""
-    sides = counter.sides(raw, t_quantile(chosen.freedom) * wide)
+    sides = counter.sides(replicas, t_quantile(chosen.freedom) * wide)
     less, more = (_open(wider(each, chosen.name, counter.asked.situation)) for each in sides)
     return sides, less, more
 
@@ -293,4 +294,4 @@ def _open(half: float) -> float:
 
 
 def _wide(chosen: Candidate, loss: Contention, replicas: int) -> float:
-    return bound_error(chosen.error, chosen.misfit, loss.error(replicas))
+    return bound_error(chosen.error, chosen.misfit, chosen.felt, loss.error(replicas))

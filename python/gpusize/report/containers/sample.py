@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from gpusize.base.errors import StoreError
 from gpusize.base.files import storing, write_atomic, write_frame
 from gpusize.base.units import with_cores
 from gpusize.containers.cpost_csv import SUFFIX, write_cpost_csv
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from gpusize.containers.sample import Sampled, Show
     from gpusize.observe.usage.readings import Readings
 
-__all__ = ["live_line", "print_sampled", "sampled_document", "showing", "write_executions", "write_sampled"]
+__all__ = ["claim", "live_line", "print_sampled", "sampled_document", "showing", "write_executions", "write_sampled"]
 
 RECENT_NS: Final = 1_000_000_000
 
@@ -96,6 +97,18 @@ def sampled_document(executions: Sequence[Sampled]) -> dict[str, Any]:
         return last
     kept = ("name", "kind", "exit_code", "interrupted", "recommendation")
     return {**{name: last[name] for name in kept}, "executions": [each.document() for each in executions]}
+
+
+def claim(folder: Path) -> None:
+    """Make the folder for a sample, before anything is measured that could not be kept.
+
+    Raises:
+        StoreError: it cannot be made, or holds a sample already.
+    """
+    with storing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    if (folder / "sample.json").exists():
+        raise StoreError("this folder holds a sample already", str(folder), "choose another --out, or remove it")
 
 
 def write_executions(executions: Sequence[Sampled], folder: Path, *, plot: bool = True) -> list[Path]:

@@ -241,6 +241,12 @@ class Dataset:
         index = range(len(self.rows))[index]
         return Row(index, self.ids[index], self.rows[index], self.key, self.where(index), self.id_key)
 
+    def lengths(self) -> list[int]:
+        """Characters that each row sends; none unless rows of a file have texts of their own under the key."""
+        if self.fmt is None or not all(isinstance(row.get(self.key), str) for row in self.rows):
+            return []
+        return [len(row[self.key]) for row in self.rows]
+
     def where(self, index: int) -> str:
         """File and line of a row, or its number where there are no lines.
 
