@@ -30,6 +30,9 @@ BENT: Final = 0.1
 UNLIKE: Final = 0.05
 """There runtimes, too, must be nearer than this to the measured ones: a curve without a mechanism can have no wrong
 one."""
+PLAIN: Final = 0.5
+"""Where times grow with the load by less than such a share of it, these limits are as much smaller: the curve is off at
+a load by nothing, and a little of such a time is a lot of the load."""
 MOST_STATIC: Final = 0.5
 READ: Final = 0.13
 """How far off flow counts beside its distance where it reads a time from the measured curve.
@@ -75,8 +78,9 @@ def choose(
         likely = likest(visits, curves, capacities[binding], joint=joint, shared=Fits(visits))
         if likely is not None:
             best = calibrated("batching", likely.replica, curves, capacities, prior=0.004, reach=reach, sampled=sampled)
-            near = likely.nearly and best.distance <= BENT
-            if model is not None or near or _repeats(best, visits, capacities[binding], even=even and together is None):
+            curved = even and together is None
+            near = likely.nearly and best.distance <= BENT * (_told_by(best) if curved else 1.0)
+            if model is not None or near or _repeats(best, visits, capacities[binding], even=curved):
                 return best
             found.append(best)
     if together is not None and (together.distance <= MOST_STATIC or model is not None):
@@ -102,7 +106,13 @@ def _repeats(candidate: Candidate, visits: Sequence[Observed], capacity: float, 
     """Whether a model says what was measured, nearly enough to answer; ``even`` if the measured curve is the other."""
     if not even:
         return candidate.distance <= MISFIT
-    return candidate.distance <= EVEN_MISFIT and runtimes_off(candidate.replica, visits, capacity) <= UNLIKE
+    limit = EVEN_MISFIT * _told_by(candidate)
+    return candidate.distance <= limit and runtimes_off(candidate.replica, visits, capacity) <= UNLIKE
+
+
+def _told_by(candidate: Candidate) -> float:
+    """By how much a time tells the load, at most one."""
+    return min(1.0, candidate.felt / PLAIN)
 
 
 def _sampled(curve: Curve, capacity: float) -> float:
