@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from gpusize.base.errors import StoreError
 from tests.cli.conftest import Gpusize, chat
 from tests.servers.scripted import Request, Script, ScriptedServer, Send, Step, answer
 
@@ -97,6 +98,37 @@ def test_json_is_one_document_and_nothing_else(gpusize: Gpusize, url: str) -> No
 def test_quiet_says_nothing_while_it_runs(gpusize: Gpusize, url: str) -> None:
     done = gpusize("run", "--url", url, *SWEEP, "--concurrencies", "1", "--passes", "1", "--no-plots")
     assert done.err == ""
+
+
+def test_a_page_that_cannot_be_written_does_not_take_the_answer(
+    gpusize: Gpusize, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise StoreError("the disk is full", "report.html", "free some space")
+
+    monkeypatch.setattr("gpusize.report.page.html.write_html", full)
+    done = gpusize("run", "--url", url, *SWEEP[:-1], *QUESTION, "--concurrencies", "1,2", "--passes", "3", "--no-plots")
+    assert (done.code, done.complaint) == (3, "report.html: the disk is full. Free some space")
+    assert "p95 runtime <= 60s" in done.out
+    assert "GPU" in done.out
+    assert "report.html" not in done.out
+
+
+def test_a_level_that_is_missing_is_named(gpusize: Gpusize, url: str) -> None:
+    gpusize("run", "--url", url, *SWEEP, *QUESTION, "--concurrencies", "1,2", "--passes", "3", "--no-plots")
+    (only_run() / "levels" / "0001" / "level.json").unlink()
+    for words in (("estimate", only_run()), ("report", only_run())):
+        done = gpusize(*words)
+        assert done.code != 0
+        assert "0001/level.json: this file is missing. Restore it from a copy" in done.complaint
+        assert "--skip-damaged" in done.complaint
+
+
+def test_the_rows_of_a_file_are_kept_with_their_lengths(gpusize: Gpusize, url: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"prompt": "x" * n}) + "\n" for n in (3, 1, 4)))
+    rows = ("--dataset", tmp_path / "rows.jsonl", *SWEEP[:2], *SWEEP[4:])
+    gpusize("run", "--url", url, *rows, "--concurrencies", "1", "--count", "2", "--no-plots")
+    assert pl.read_parquet(only_run() / "dataset.parquet")["length"].to_list() == [3, 1, 4]
 
 
 def test_run_json_repeats_the_run(gpusize: Gpusize, url: str) -> None:

@@ -258,3 +258,18 @@ def test_a_load_that_missed_is_not_said_to_have_met(levels):
     assert (found.gpus, found.gpus_low, found.gpus_high) == (None, None, None)
     assert "contradict each other: concurrency 16 missed an SLO that concurrency 30 met" in found.reason
     assert 16 in found.next_levels
+
+
+def test_an_answer_below_the_largest_load_that_met_names_no_load_that_tips_it(levels):
+    found = ask(levels, (Slo.parse("p95 runtime <= 100s"),), users=25)
+    assert (found.gpus, found.gpus_low, found.gpus_high, found.capacity_concurrency) == (1, None, 1, None)
+    assert found.changes[0].startswith("no measured load missed an SLO, so fewer may do")
+    assert not any("need more GPUs" in text or "lower end" in text for text in found.changes)
+
+
+@pytest.mark.parametrize("op", [">", ">="])
+def test_an_slo_that_asks_for_slow_requests_is_asked_about(levels, op):
+    found = ask(levels, (Slo.parse(f"p95 runtime {op} 8s"),))
+    assert (found.gpus, found.gpus_low) == (None, None)
+    meant = op.replace(">", "<")
+    assert f"did you mean p95 runtime {meant} 8s?" in found.reason

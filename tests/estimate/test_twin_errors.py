@@ -13,7 +13,7 @@ from gpusize.analysis.slo import Slo
 from gpusize.estimate.twin import model_choice
 from gpusize.estimate.twin.attainment_curve import Curve
 from gpusize.estimate.twin.batching_model import fit_service
-from gpusize.estimate.twin.calibration import WIDEST, Candidate, calibrated
+from gpusize.estimate.twin.calibration import LEAST_FELT, WIDEST, Candidate, calibrated, felt
 from gpusize.estimate.twin.candidates import batching
 from gpusize.estimate.twin.conformal import SCALES, wider
 from gpusize.estimate.twin.contention import Contention
@@ -93,6 +93,32 @@ def test_where_shares_say_nothing_times_are_held_against_each_other(factor: floa
     assert [users for users, *_ in found.levels] == [12, 14, 16, 18]
     assert found.corrections[0] == pytest.approx(math.log(factor), abs=0.01)
     assert found.distance == pytest.approx(math.log(factor), abs=0.02)
+
+
+def narrow(power: float) -> Curve:
+    """Times within some percent of each other that grow with the load to a power."""
+    seen = []
+    for users in (10, 12, 14, 16, 18):
+        visit = drawn(users, 1.0)
+        median = OBJECTIVE.bound / math.exp(1.645 * 0.02) * (users / 14) ** power
+        seen.append(replace(visit, values=median * visit.values ** (0.02 / 0.3)))
+    return Curve(OBJECTIVE, 0, seen)
+
+
+@pytest.mark.parametrize("power", [0.04, 0.3, 1.0, 2.5])
+def test_how_much_of_the_load_a_time_tells(power: float):
+    assert narrow(power).elasticity(14) == pytest.approx(power, rel=0.1)
+    assert felt(narrow(power), 14.0) == pytest.approx(min(1.0, power), rel=0.1)
+    assert felt(Curve(OBJECTIVE, 0, [drawn(12, 0.3)]), 12.0) == LEAST_FELT
+
+
+def test_an_error_that_is_little_of_the_bound_and_much_of_the_load_is_corrected():
+    """1.2 % too slow is a third of the load where times grow with its 25th root, and 1 % where in proportion."""
+    for power, least, most in ((0.04, 0.9, 1.0), (1.0, 0.0, 0.75)):
+        curve = narrow(power)
+        found = calibrated("batching", Slower(curve, 1.012), [curve], [14.0], prior=0.004, reach=0.6, sampled=0.001)  # type: ignore[arg-type]
+        assert least <= found.corrections[0] / math.log(1.012) <= most, power
+        assert found.felt == pytest.approx(power, rel=0.1)
 
 
 def test_a_model_that_was_held_against_nothing_is_no_match():
@@ -189,3 +215,22 @@ def test_a_time_that_is_read_from_the_curve_is_no_proof_of_the_model(monkeypatch
     found = model_choice.choose(visits, [Curve(OBJECTIVE, 0, visits)], [14.0], even=False, model=None)
     assert found is not None
     assert found.name == answers
+
+
+@pytest.mark.parametrize("power, answers", [(0.04, "measured"), (1.0, "batching")])
+def test_an_even_load_is_read_from_the_curve_where_a_model_is_off_by_much_of_the_load(monkeypatch, power, answers):
+    """2 % of the bound is half of the load, or 2 %."""
+    curve = narrow(power)
+    likely = SimpleNamespace(replica="batching", nearly=True)
+    monkeypatch.setattr(model_choice, "likest", lambda *_, **__: likely)
+    monkeypatch.setattr(model_choice, "static", lambda *_, **__: None)
+    monkeypatch.setattr(model_choice, "runtimes_off", lambda *_: 0.0)
+    monkeypatch.setattr(
+        model_choice,
+        "calibrated",
+        lambda name, replica, *_, **__: Candidate(name, replica, (0.0,), 0.01, 10.0, 0.0, 0.02, felt=felt(curve, 14.0)),
+    )
+    for even, wanted in ((True, answers), (False, "batching")):
+        found = model_choice.choose(curve.visits, [curve], [14.0], even=even, model=None)
+        assert found is not None
+        assert found.name == wanted

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpusize.cli.command import long_command, taking
 from gpusize.options.table import OPTIONS
+
+if TYPE_CHECKING:
+    from gpusize.base.errors import StoreError
+    from gpusize.result import Result
 
 EPILOG = """Examples:
 
@@ -63,11 +67,13 @@ def _run(given: dict[str, Any], config: Path | None, resume: Path | None) -> int
             result = execute(spec, progress=live.event, note=lambda text: live.message(f"gpusize: {text}"))
     try:
         estimates = result.estimates() if result.can_estimate else []
-        page = result.report(plots=options.get("plots", True))
+        page, lost = _page(result, plots=bool(options.get("plots", True)))
         if options.get("json"):
             print_json(result, estimates)
         else:
-            print_result(result, estimates[:1], [result.path, page])
+            print_result(result, estimates[:1], [result.path, *page])
+        if lost is not None:
+            raise lost
     except KeyboardInterrupt:
         # Ctrl-C once more than was needed: what it cuts off can be made again.
         note(f"interrupted; what was measured is kept in {result.path}, gpusize report makes the rest of it")
@@ -75,3 +81,13 @@ def _run(given: dict[str, Any], config: Path | None, resume: Path | None) -> int
     code = conclude(judge(result, estimates, strict=bool(options.get("strict"))))
     keep_lost(result.path)
     return code
+
+
+def _page(result: Result, *, plots: bool) -> tuple[list[Path], StoreError | None]:
+    """The report's page; or why it cannot be written, which must not take the answer as well."""
+    from gpusize.base.errors import StoreError
+
+    try:
+        return [result.report(plots=plots)], None
+    except StoreError as error:
+        return [], error

@@ -51,6 +51,10 @@ def cannot(levels: Sequence[LevelData], question: Question) -> str | None:
         return f"there is no {'closed-loop ' if question.rate is None else ''}level to estimate from"
     if not levels[0].gpus:
         return "GPU count unknown; pass --gpus N"
+    slow = next((slo for slo in question.slos if slo.bound_s is not None and slo.op in (">", ">=")), None)
+    if slow is not None:
+        meant = str(slow).replace(">", "<")
+        return f"{slow} is met by being slow, and more GPUs make nothing slower: did you mean {meant}?"
     return None
 
 

@@ -26,6 +26,8 @@ def _load(answer: Estimate, question: Question) -> str:
     """The loads between which the count stays as it is: what it carries, and what one step less carries."""
     if answer.gpus is None or not answer.gpus_raw:
         return ""
+    if _unmissed(answer):
+        return "no measured load missed an SLO, so fewer may do, and these may carry more; measure larger loads"
     load = question.users if question.rate is None else question.rate
     unit = "users" if question.rate is None else "requests/s"
     step = question.host_gpus or question.gpus_per_replica
@@ -47,7 +49,7 @@ def _interval(answer: Estimate, question: Question, spent: Spent | None) -> str:
     low, high = answer.gpus_low, answer.gpus_high
     if low is None and high is None:
         return "chance: this method gives no interval; repeat the levels around the capacity and compare"
-    if low == high:
+    if low == high or _unmissed(answer):
         return ""
     if low is None or high is None:
         left = f"the {'lower' if low is None else 'upper'} end is open"
@@ -57,6 +59,11 @@ def _interval(answer: Estimate, question: Question, spent: Spent | None) -> str:
     then = "" if spent is None else again_text(answer, question, spent)
     where = "at the capacity" if at is None else f"with about {_about(at)} in flight"
     return f"more requests {where}: {left}{f'; {then}' if then else ''}"
+
+
+def _unmissed(answer: Estimate) -> bool:
+    """Whether nobody has seen what is carried: as many as asked for were measured, and met every SLO."""
+    return answer.gpus_low is None and answer.gpus_high == answer.gpus and answer.capacity_concurrency is None
 
 
 def _counts(answer: Estimate) -> str:
