@@ -127,6 +127,13 @@ def test_a_run_has_no_truth_for_what_virtual_time_does_not_have(slo: str) -> Non
     assert result.summary["slo_0_met"].to_list() == [True, True]
 
 
+def test_part_of_a_user_is_one_and_too_many_have_no_truth() -> None:
+    parts = [gpusize.open_run(BEFORE).asking(users, "p95 runtime <= 40ms").truth for users in (0.5, 1)]
+    assert parts[0] == parts[1]
+    assert parts[0] is not None
+    assert gpusize.open_run(BEFORE).asking(20_001, "p95 runtime <= 40ms").truth is None
+
+
 def test_the_truth_of_llm_latency_is_that_of_service_where_a_request_is_the_call() -> None:
     found = [gpusize.open_run(BEFORE).asking(100, f"p95 {name} <= 40ms").truth for name in ("llm_latency", "service")]
     assert found[0] == found[1]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Truth", "simulate_closed", "true_gpus", "truth_of"]
 
 MAX_GPUS: Final = 100_000
+MOST_USERS: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +134,11 @@ def truth_of(
         max_tokens: what the requests allowed, None for no bound.
 
     Returns:
-        None where an SLO is on something that virtual time does not have, such as connections.
+        None where an SLO is on something that virtual time does not have, such as connections, and for more than
+        ``MOST_USERS``, whose whole cluster takes minutes.
     """
+    if users > MOST_USERS:
+        return None
     simulated = set(simulate_closed(config, 1, requests=1).columns)
     if any(not simulated.issuperset(slo.columns) or _of_calls(slo) for slo in slos):
         return None
