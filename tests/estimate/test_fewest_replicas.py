@@ -151,3 +151,13 @@ def test_a_side_is_infinite_where_no_number_is_enough():
     below, above = counter.sides(found_by(counter), 0.05)
     assert math.isfinite(below)
     assert above == math.inf
+
+
+@pytest.mark.parametrize("users", [0.3, 1.0, 1.5])
+def test_part_of_a_user_has_sides_too(users):
+    """There is no load below one user, and where even that is too slow, no side."""
+    counter = counter_of(Lognormal(1.0, 0.3), users)
+    assert counter.fewest(1.0, 1) == 1
+    tight = math.log(users / 10) + 0.3 * NormalDist().inv_cdf(TARGET) - 0.5
+    assert counter.carried(1, tight) is None
+    assert counter.sides(1, 0.1)[0] == pytest.approx(0.1, abs=0.02)

@@ -261,7 +261,7 @@ class Counter:
                 load = max(edge + 1, math.ceil(load)) if up else min(edge - 1, math.floor(load))
             least = max(self.asked.load / FAR, 0.0 if self.asked.users is None else 1.0)
             load = min(FAR * self.asked.load, max(least, load))
-            if load == edge:
+            if load in known:
                 return (edge, None) if up else (None, edge)
             self.needs(load, replicas)
 
