@@ -22,11 +22,11 @@ def short_of(outcomes: Sequence[Outcome]) -> list[str]:
     found = Figures.of(outcomes)
     kept = {
         "answered": found.answered.value >= 0.85,
-        "exact up to 20": found.exact.value >= 0.65,
+        "exact up to 20": found.exact.value >= 0.6,
         "within one up to 20": found.within_one.value >= 0.88,
         "within 5 % above 20": found.near.value >= 0.6,
         "too few": found.too_few.value <= 0.2,
-        "unrounded, median": found.raw_median.value <= 0.04,
+        "unrounded, median": found.raw_median.value <= 0.02,
         "interval of the count": found.covered.value >= 0.8,
         "refused for the right reason": found.refused.value == 1,
         "no crash": found.crashed == 0,
