@@ -127,6 +127,10 @@ def test_a_command_that_cannot_be_started(gpusize: Gpusize, tmp_path: Path):
     )
     assert gpusize("sample", "--", tmp_path).code == 126
     assert not (tmp_path / "samples").exists()
+    (tmp_path / "mine").mkdir()
+    for out in ("mine", "mine/new/one"):
+        assert gpusize("sample", "--out", out, "--", tmp_path / "none").code == 127
+        assert list((tmp_path / "mine").iterdir()) == [], "the folder that was there stays, and no other"
 
 
 @pytest.mark.parametrize(

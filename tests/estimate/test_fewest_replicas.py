@@ -70,7 +70,7 @@ def by_counting(replica: Lognormal, users: float, stretch: float) -> int:
 
 
 def found_by(counter: Counter) -> int:
-    found = counter.fewest(1.0, counter.asked.load / 10)
+    found = counter.fewest(counter.asked.load / 10)
     assert found is not None
     return found
 
@@ -81,16 +81,16 @@ USERS, STRETCHES = st.integers(1, 3_000), st.floats(0.7, 1.5)
 
 @given(POWERS, SPREADS, USERS, STRETCHES, st.floats(0.3, 4), st.booleans())
 def test_it_is_the_count_that_counting_finds(power, spread, users, stretch, off, near):
-    replica = Lognormal(power, spread)
+    replica = Lognormal(power, spread, factors=(stretch,))
     right = by_counting(replica, users, stretch)
-    assert counter_of(replica, users).fewest(stretch, off * right, near=near) == right
+    assert counter_of(replica, users).fewest(off * right, near=near) == right
 
 
 @given(POWERS, SPREADS, USERS, STRETCHES, st.floats(0.3, 4))
 def test_roughly_it_is_at_most_so_much_more(power, spread, users, stretch, off):
-    replica = Lognormal(power, spread)
+    replica = Lognormal(power, spread, factors=(stretch,))
     right = by_counting(replica, users, stretch)
-    found = counter_of(replica, users).fewest(stretch, off * right, close=ROUGHLY)
+    found = counter_of(replica, users).fewest(off * right, close=ROUGHLY)
     assert right <= found <= max(right, right * (1 + ROUGHLY) + 1)
 
 
@@ -98,20 +98,20 @@ def test_roughly_it_is_at_most_so_much_more(power, spread, users, stretch, off):
 def test_a_lighter_load_is_a_load(power, spread, users, lighter):
     replica = Lognormal(power, spread)
     load = users * math.exp(-lighter)
-    assert counter_of(replica, users).fewest(1.0, load / 4, lighter) == by_counting(replica, load, 1.0)
+    assert counter_of(replica, users).fewest(load / 4, lighter) == by_counting(replica, load, 1.0)
 
 
 def test_the_most_that_is_tried_is_tried():
     """983 lie between 520, the last that doubling from 9 comes to, and 64 times 16."""
     assert by_counting(Lognormal(), 6_000, 1.0) == 983
-    assert counter_of(Lognormal(), 6_000).fewest(1.0, 9) == 983
+    assert counter_of(Lognormal(), 6_000).fewest(9) == 983
 
 
 def test_a_guess_from_nearby_takes_few_runs():
     """Of 983 replicas: both neighbours of the answer, and one or two where the line meets the target."""
     for guess in (983, 993):
         counter = counter_of(Lognormal(), 6_000)
-        assert counter.fewest(1.0, guess, near=True) == 983
+        assert counter.fewest(guess, near=True) == 983
         assert counter.runs <= 4
 
 
@@ -120,8 +120,8 @@ def test_none_where_no_number_is_enough():
         def share(self, load: float, replicas: int, stretch: float) -> float:
             return 0.5
 
-    assert counter_of(Never(), 100).fewest(1.0, 5) is None
-    assert counter_of(Never(), 100).fewest(1.0, math.inf) is None
+    assert counter_of(Never(), 100).fewest(5) is None
+    assert counter_of(Never(), 100).fewest(math.inf) is None
 
 
 @given(POWERS, st.floats(0.05, 0.4), st.integers(40, 3_000))
@@ -157,7 +157,7 @@ def test_a_side_is_infinite_where_no_number_is_enough():
 def test_part_of_a_user_has_sides_too(users):
     """There is no load below one user, and where even that is too slow, no side."""
     counter = counter_of(Lognormal(1.0, 0.3), users)
-    assert counter.fewest(1.0, 1) == 1
+    assert counter.fewest(1) == 1
     tight = math.log(users / 10) + 0.3 * NormalDist().inv_cdf(TARGET) - 0.5
     assert counter.carried(1, tight) is None
     assert counter.sides(1, 0.1)[0] == pytest.approx(0.1, abs=0.02)

@@ -35,7 +35,7 @@ def batching(max_batch: int | None, tokens: int, bound_s: float) -> Batching:
 
 def fewest(replica: Flow | Batching, load: ClusterLoad) -> tuple[int, Counter]:
     counter = Counter(replica, load, [SHARE])
-    found = counter.fewest(1.0, load.load)
+    found = counter.fewest(load.load)
     assert found is not None
     return found, counter
 
@@ -89,7 +89,7 @@ def test_a_part_of_many_replicas_fares_as_all_do(router: str) -> None:
 
 def test_one_set_of_runs_serves_the_count_and_both_sides() -> None:
     counter = Counter(batching(6, 20, 0.3), ClusterLoad(users=900, think_s=0.5, think="exponential"), [SHARE])
-    found = counter.fewest(1.0, 100)
+    found = counter.fewest(100)
     assert found is not None
     before = counter.runs
     counter.raw(found)

@@ -336,13 +336,17 @@ def host(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def failing_once(folder: Path, n: int, before: str) -> None:
+    """A file whose first test does something, and whose second fails the first time."""
+    (folder / f"test_{n}.py").write_text(
+        f"{TURNS['alone']}from helper import once, rob\ndef test_fine(): {before}\ndef test_once(): once('{n}')\n"
+    )
+
+
 def test_files_from_which_the_host_took_the_cores_are_no_fault(host: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for n in range(MAX_FILES + 2):
         # What a later test looks at may have been begun by the first of its file.
-        robbed = "rob(2.5)" if n < 2 else "pass"
-        (host / f"test_{n}.py").write_text(
-            f"{TURNS['alone']}from helper import once, rob\ndef test_fine(): {robbed}\ndef test_once(): once('{n}')\n"
-        )
+        failing_once(host, n, "rob(2.5)" if n < 2 else "pass")
     assert run_tests.main(["python"], 1) == 0
     out = capfd.readouterr().out
     told = [line for line in out.splitlines() if "the host took 2.5 s of a core meanwhile" in line]
@@ -352,10 +356,7 @@ def test_files_from_which_the_host_took_the_cores_are_no_fault(host: Path, capfd
 
 def test_one_more_file_than_may_fail_was_not_robbed(host: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for n in range(MAX_FILES + 2):
-        robbed = "rob(2.5)" if n < 1 else "rob(0.05)"
-        (host / f"test_{n}.py").write_text(
-            f"{TURNS['alone']}from helper import once, rob\ndef test_once():\n    {robbed}\n    once('{n}')\n"
-        )
+        failing_once(host, n, "rob(2.5)" if n < 1 else "rob(0.05)")
     assert run_tests.main(["python"], 1) == 1
     assert f"tests of {MAX_FILES + 2} files failed" in capfd.readouterr().out
 

@@ -188,8 +188,8 @@ def test_in_between_capacities_are_as_simulated_ones():
     skipped = [n for n in range(5, found.counts[-1]) if n not in found.counts][:3]
     for count in skipped:
         rate = float(found.carried[count - 1])
-        assert counter.margin(0.98 * rate, count, 1.0) >= 0
-        assert counter.margin(1.02 * rate, count, 1.0) < 0
+        assert counter.margin(0.98 * rate, count) >= 0
+        assert counter.margin(1.02 * rate, count) < 0
 
 
 def test_a_mean_is_kept_in_a_window_where_its_own_mean_is():

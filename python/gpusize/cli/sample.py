@@ -94,15 +94,14 @@ def command(
     console = make_console(sys.stderr if words else sys.stdout)
     folder = out or Path("samples") / new_run_id()
     if words:
-        claim(folder)
+        new = claim(folder)
         try:
             with showing(wanted=live) as show:
                 made = sample_repeated(words, options, repeat, show=show, to_stderr=json)
         except OSError as problem:
             with suppress(OSError):
-                folder.rmdir()
-                if out is None:
-                    folder.parent.rmdir()
+                for each in new:
+                    each.rmdir()
             note(f"the command cannot be started: {words[0]}: {problem.strerror or problem}")
             return start_status(problem)
     else:

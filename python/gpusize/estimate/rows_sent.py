@@ -39,16 +39,18 @@ def rows_unlike(levels: Iterable[LevelData]) -> str | None:
 
 def _off(visit: LevelData) -> tuple[float, int, int] | None:
     """By how much the rows that were sent are longer, how many they are, and of how many."""
+    import numpy as np
+
     if visit.rows is None or LENGTH not in visit.rows.columns:
         return None
     lengths: NDArray[np.float64] = visit.rows[LENGTH].to_numpy().astype(float)
     sent = visit.requests().select("row").collect()["row"].drop_nulls().to_numpy()
-    sent = sent[sent < lengths.size]
+    times = np.bincount(sent[sent < lengths.size], minlength=lengths.size)
     mean = float(lengths.mean()) if lengths.size else 0.0
-    different = len(set(sent.tolist()))
+    different = int(np.count_nonzero(times))
     if mean <= 0 or not different or different == lengths.size:
         return None
-    off = float(lengths[sent].mean()) / mean - 1
+    off = float(times @ lengths) / float(times.sum()) / mean - 1
     left = (lengths.size - different) / max(1, lengths.size - 1)
     error = float(lengths.std()) / mean * math.sqrt(left / different)
     return (off, different, lengths.size) if abs(off) > max(UNLIKE, ERRORS * error) else None

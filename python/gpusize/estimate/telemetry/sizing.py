@@ -118,7 +118,7 @@ class Sizing:
         """The counts; None where no number of replicas keeps the SLOs, as one request alone misses them."""
         service = self._costs.service
         begun = self._counter(service, (0.0,) * len(self._bounds))
-        whole = begun.fewest(1.0, self._guess(begun))
+        whole = begun.fewest(self._guess(begun))
         # Where none is enough before anything was corrected, the busiest time is what is looked at.
         edge_per_s = self._busiest() if whole is None else self._edge(float(whole), begun, whole)[1]
         checks = self._checks(service, edge_per_s, self._days)
@@ -192,7 +192,7 @@ class Sizing:
     ) -> tuple[float, Counter, int] | None:
         """Unrounded and whole count of replicas of a kind; None where no number is enough."""
         counter = self._counter(service, corrections)
-        whole = counter.fewest(1.0, guess or self._guess(counter))
+        whole = counter.fewest(guess or self._guess(counter))
         return None if whole is None else (counter.raw(whole), counter, whole)
 
     def _replica(self, service: Service, corrections: Sequence[float]) -> Batching:

@@ -139,13 +139,13 @@ def felt(curve: Curve, capacity: float) -> float:
 def _off(
     replica: Replica, number: int, curve: Curve, capacity: float, prior: float, reach: float, company: float
 ) -> _Off:
-    held = _levels(replica, number, curve, capacity, reach, company)
+    unit = felt(curve, capacity)
+    held = _levels(replica, number, curve, capacity, reach, company, LEAST_ERROR * unit)
     if not held and not company:
-        held = _between(replica, number, curve, capacity)
+        held = _between(replica, number, curve, capacity, LEAST_ERROR * unit)
     if not held:
         return _Off(0.0, UNCHECKED, 0.02, 4.0, 0.0, ())
-    grows = AWAY * felt(curve, capacity)
-    away = [(grows * math.log(each.users / max(1.0, capacity))) ** 2 for each in held]
+    away = [(AWAY * unit * math.log(each.users / max(1.0, capacity))) ** 2 for each in held]
     weights = [1 / (each.error**2 + far) for each, far in zip(held, away, strict=True)]
     total = sum(weights)
     x = sum(w * each.off for w, each in zip(weights, held, strict=True)) / total
@@ -171,10 +171,11 @@ class _Held:
     freedom: float
 
 
-def _levels(replica: Replica, number: int, curve: Curve, capacity: float, reach: float, company: float) -> list[_Held]:
+def _levels(
+    replica: Replica, number: int, curve: Curve, capacity: float, reach: float, company: float, least: float
+) -> list[_Held]:
     """The measured levels near the capacity: by their attainment, and where that says little by their quantile."""
     found = []
-    least = LEAST_ERROR * felt(curve, capacity)
     for level in curve.levels:
         if not level.settled or level.logs.size < REQUESTS or abs(math.log(level.users / max(1.0, capacity))) > reach:
             continue
@@ -188,7 +189,7 @@ def _levels(replica: Replica, number: int, curve: Curve, capacity: float, reach:
     return found
 
 
-def _between(replica: Replica, number: int, curve: Curve, capacity: float) -> list[_Held]:
+def _between(replica: Replica, number: int, curve: Curve, capacity: float, least: float) -> list[_Held]:
     """The whole numbers of users around the capacity, by the curve between the levels."""
     found: list[_Held] = []
     if curve.objective.share is None:
@@ -197,7 +198,7 @@ def _between(replica: Replica, number: int, curve: Curve, capacity: float) -> li
         share = curve.at(users)
         held = _by_share(replica.run(ClusterLoad(users=users), 1, requests=CHECKED), number, curve, users, share)
         if held is not None:
-            found.append(replace(held, error=max(LEAST_ERROR * felt(curve, capacity), held.error)))
+            found.append(replace(held, error=max(least, held.error)))
     return found
 
 

@@ -115,14 +115,14 @@ class Counter:
             self._runs[key] = Seen(trials, factors, some / replicas)
         return self._runs[key]
 
-    def margin(self, load: float, replicas: int, stretch: float) -> float:
+    def margin(self, load: float, replicas: int) -> float:
         """By how much the worst objective is above its target, in shares.
 
         -1 where more comes than can ever be served: the queue would only show how long the run is.
         """
         if self.overrun(load, replicas):
             return -1.0
-        shares = self.run(load, replicas).shares(stretch)
+        shares = self.run(load, replicas).shares(1.0)
         return min(found - target for found, target in zip(shares, self.targets, strict=True))
 
     def needs(self, load: float, replicas: int) -> float:
@@ -139,13 +139,10 @@ class Counter:
             return False
         return load * self.loss.slowness(replicas) > replicas * self.replica.most_per_s
 
-    def fewest(
-        self, stretch: float, guess: float, lighter: float = 0.0, *, near: bool = False, close: float = 0.0
-    ) -> int | None:
+    def fewest(self, guess: float, lighter: float = 0.0, *, near: bool = False, close: float = 0.0) -> int | None:
         """The fewest replicas; a bracket from the guess by doubling, then within it. None when no number is enough.
 
         Args:
-            stretch: on all bounds.
             guess: where to begin.
             lighter: the load is taken for smaller by a factor, this is its logarithm.
             near: whether the guess comes from an answer nearby, and is off by little.
@@ -154,7 +151,7 @@ class Counter:
         load = self.asked.load * math.exp(-lighter)
 
         def enough(replicas: int) -> bool:
-            return self.margin(load, replicas, stretch) >= 0
+            return self.margin(load, replicas) >= 0
 
         begin = max(1, math.ceil(min(guess, MOST_REPLICAS)))
         most = min(MOST_REPLICAS, FURTHEST * max(begin, 16), self.loss.most or MOST_REPLICAS)
@@ -174,16 +171,16 @@ class Counter:
                 step *= 2
         straight = True
         while (width := high - low) > max(1, close * high):
-            middle = self._on_line(load, low, high, stretch) if straight else (low + high) // 2
+            middle = self._on_line(load, low, high) if straight else (low + high) // 2
             low, high = (low, middle) if enough(middle) else (middle, high)
             # Where the margin is bent the line comes near from one side only.
             straight = not straight or high - low <= width / 2
         return high
 
-    def _on_line(self, load: float, low: int, high: int, stretch: float) -> int:
+    def _on_line(self, load: float, low: int, high: int) -> int:
         """Between replicas that are too few and enough: where the line meets the bounds, else half way."""
-        below = math.inf if low == 0 else self.needs(load, low) - math.log(stretch)
-        above = self.needs(load, high) - math.log(stretch)
+        below = math.inf if low == 0 else self.needs(load, low)
+        above = self.needs(load, high)
         if math.isfinite(below) and below > above:
             at = math.log(low) + math.log(high / low) * min(1.0, max(0.0, below / (below - above)))
             return min(high - 1, max(low + 1, math.ceil(math.exp(at))))

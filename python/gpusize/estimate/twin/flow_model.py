@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.engine.session import core
@@ -135,7 +136,19 @@ class FlowTrial:
 
     def share(self, number: int, stretch: float) -> float:
         """See ``Trial``."""
-        return float(self.kept(number, stretch).mean())
+        metric = self.bounds[number].metric
+        if metric in RUNTIMES:
+            return float(self.kept(number, stretch).mean())
+        # Judged by many bounds, so that loads are counted once.
+        known, counts = self._loads["active" if metric.startswith("ttft") else "felt"]
+        return float(counts @ _shares(self.curves[number], known, stretch)) / self.active.size
+
+    @cached_property
+    def _loads(self) -> dict[str, tuple[NDArray[np.intp], NDArray[np.intp]]]:
+        """Whole numbers of requests in flight, and how many requests saw so many."""
+        import numpy as np
+
+        return {name: np.unique(_whole(getattr(self, name)), return_counts=True) for name in ("active", "felt")}
 
     def kept(self, number: int, stretch: float) -> NDArray[np.float64]:
         """How likely each request keeps an objective, shape (n,); of a mean what ``mean_kept`` says of its time."""
@@ -203,6 +216,18 @@ def _read(curve: Curve, active: NDArray[np.float64], stretch: float) -> NDArray[
     """Attainment at numbers of requests in flight, shape (n,): what so many saw, waits in the queue included."""
     import numpy as np
 
-    known, which = np.unique(np.maximum(1, np.rint(active)).astype(int), return_inverse=True)
+    known, which = np.unique(_whole(active), return_inverse=True)
+    return _shares(curve, known, stretch)[which]
+
+
+def _whole(active: NDArray[np.float64]) -> NDArray[np.intp]:
+    import numpy as np
+
+    return np.maximum(1, np.rint(active)).astype(int)
+
+
+def _shares(curve: Curve, known: NDArray[np.intp], stretch: float) -> NDArray[np.float64]:
+    import numpy as np
+
     bound = np.array([stretch])
-    return np.array([float(curve.stretches(int(k), bound)[0]) for k in known])[which]
+    return np.array([float(curve.stretches(int(k), bound)[0]) for k in known])

@@ -204,7 +204,7 @@ def _counted(
     for weaker in range(MOST_ERRORS + 1):
         # Near the most that replicas can do together the loss decides whether there is a number at all.
         counter = Counter(chosen.replica, asked, shares, loss.weaker(weaker))
-        first = counter.fewest(1.0, guess)
+        first = counter.fewest(guess)
         if first is not None:
             break
     if first is None:
@@ -266,14 +266,14 @@ def _interval(
     less, more = (min(math.hypot(a, unseen), a + b) for a, b in ((less, gap[1]), (more, gap[0])))
     bias = lean(more, risk)
     # So many times the load take about so many times the replicas.
-    best = counter.fewest(1.0, raw * math.exp(bias), -bias, near=True)
+    best = counter.fewest(raw * math.exp(bias), -bias, near=True)
     if best is None:
         return None
     low, high = 1, None
     if math.isfinite(less):
-        low = min(best, counter.fewest(1.0, raw * math.exp(-less), less, near=True, close=ROUGHLY) or best)
+        low = min(best, counter.fewest(raw * math.exp(-less), less, near=True, close=ROUGHLY) or best)
     if math.isfinite(more):
-        most = counter.fewest(1.0, raw * math.exp(more), -more, near=True, close=ROUGHLY)
+        most = counter.fewest(raw * math.exp(more), -more, near=True, close=ROUGHLY)
         high = None if most is None else max(best, most)
     raw_high = None if high is None else raw * math.exp(more)
     binding = counter.binding(best)

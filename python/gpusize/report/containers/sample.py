@@ -99,16 +99,21 @@ def sampled_document(executions: Sequence[Sampled]) -> dict[str, Any]:
     return {**{name: last[name] for name in kept}, "executions": [each.document() for each in executions]}
 
 
-def claim(folder: Path) -> None:
+def claim(folder: Path) -> list[Path]:
     """Make the folder for a sample, before anything is measured that could not be kept.
+
+    Returns:
+        The folders that were not there, the innermost first.
 
     Raises:
         StoreError: it cannot be made, or holds a sample already.
     """
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
     with storing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     if (folder / "sample.json").exists():
         raise StoreError("this folder holds a sample already", str(folder), "choose another --out, or remove it")
+    return made
 
 
 def write_executions(executions: Sequence[Sampled], folder: Path, *, plot: bool = True) -> list[Path]:

@@ -93,7 +93,7 @@ def _carried(counter: Counter, count: int, each: float) -> float:
     top = counter.replica.most_per_s * count
 
     def margin(rate: float) -> float:
-        return counter.margin(rate, count, 1.0)
+        return counter.margin(rate, count)
 
     low, high = 0.0, min(1.08 * each, 1.05 * counter.replica.most_per_s) * count
     at_low, at_high = 1.0, margin(high)

@@ -317,8 +317,8 @@ class Planner:
         courses = tuple(self._course(name, schedule) for name, schedule in schedules.items())
         courses += tuple(self.scaled(each) for each in autoscalers)
         at_peak, replicas, less, more = sized.at_peak, sized.replicas, sized.less, sized.more
-        low = (at_peak.fewest(1.0, replicas, less) or replicas) if math.isfinite(less) else 1
-        high = at_peak.fewest(1.0, replicas, -more) if math.isfinite(more) else None
+        low = (at_peak.fewest(replicas, less) or replicas) if math.isfinite(less) else 1
+        high = at_peak.fewest(replicas, -more) if math.isfinite(more) else None
         gpus = base.replica_gpus
         return replace(
             base,
