@@ -131,7 +131,7 @@ fn check_opened<T>(client: &Client<T>, stream: u32) -> Result<()> {
 /// The head of a DATA frame has come, of so many bytes with its padding.
 fn begin_data<T>(client: &mut Client<T>, frame: Frame, sink: &mut impl Sink<T>) -> Result<()> {
     let data = Data { stream: frame.stream, left: frame.length, is_last: frame.has(frame::END_STREAM) };
-    count_data(client, frame, sink)?;
+    count_data(client, frame, frame.length, sink)?;
     if data.left > 0 {
         client.inbound.data = Some(data);
     } else if data.is_last {
@@ -140,8 +140,9 @@ fn begin_data<T>(client: &mut Client<T>, frame: Frame, sink: &mut impl Sink<T>) 
     Ok(())
 }
 
-/// Count a DATA frame against the windows. One of a stream that is over is read and forgotten.
-fn count_data<T>(client: &mut Client<T>, frame: Frame, sink: &mut impl Sink<T>) -> Result<()> {
+/// Count a DATA frame against the windows, and what is between its padding against the answer's length. One of a stream
+/// that is over is read and forgotten.
+fn count_data<T>(client: &mut Client<T>, frame: Frame, unpadded: usize, sink: &mut impl Sink<T>) -> Result<()> {
     check_opened(client, frame.stream)?;
     client.receive(frame.length)?;
     let Some(stream) = client.streams.get(frame.stream) else { return Ok(()) };
@@ -153,6 +154,15 @@ fn count_data<T>(client: &mut Client<T>, frame: Frame, sink: &mut impl Sink<T>) 
     if !stream.has_head {
         client.stop(frame.stream, Code::PROTOCOL_ERROR, End::Malformed("a body before its head"), sink);
         return Ok(());
+    }
+    // By the frame, not by the bytes that have come: how the network cut it changes nothing that is told.
+    if let Some(left) = &mut stream.length_left {
+        let Some(after) = left.checked_sub(unpadded as u64) else {
+            let end = End::Malformed("a body longer than its content-length");
+            client.stop(frame.stream, Code::PROTOCOL_ERROR, end, sink);
+            return Ok(());
+        };
+        *left = after;
     }
     stream.unreleased += frame.length as u32;
     if stream.unreleased >= RELEASE_BYTES && !frame.has(frame::END_STREAM) {
@@ -174,14 +184,6 @@ fn payload<'a, T>(client: &mut Client<T>, data: Data, input: &'a [u8], sink: &mu
 
 fn body<T>(client: &mut Client<T>, id: u32, bytes: &[u8], is_last: bool, sink: &mut impl Sink<T>) {
     let Some(stream) = client.streams.get(id) else { return };
-    if let Some(left) = &mut stream.length_left {
-        let Some(after) = left.checked_sub(bytes.len() as u64) else {
-            let end = End::Malformed("a body longer than its content-length");
-            client.stop(id, Code::PROTOCOL_ERROR, end, sink);
-            return;
-        };
-        *left = after;
-    }
     if !sink.data(&stream.to, bytes) {
         client.stop(id, Code::CANCEL, End::Stopped, sink);
     } else if is_last {
@@ -207,7 +209,7 @@ fn whole<T>(client: &mut Client<T>, frame: Frame, payload: &[u8], sink: &mut imp
         frame::CONTINUATION => continuation(client, frame, payload, sink),
         frame::DATA => {
             let inner = unpadded(frame, payload)?;
-            count_data(client, frame, sink)?;
+            count_data(client, frame, inner.len(), sink)?;
             body(client, frame.stream, inner, frame.has(frame::END_STREAM), sink);
             Ok(())
         }

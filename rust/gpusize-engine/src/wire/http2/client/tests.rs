@@ -255,6 +255,28 @@ fn what_breaks_one_answer_leaves_the_others_alone() {
     }
 }
 
+/// Found by fuzzing: what of a body was told before the fault depended on how the network had cut it.
+#[test]
+fn a_frame_too_long_for_its_answer_is_told_alike_however_it_comes() {
+    for flags in [0, frame::PADDED] {
+        let wire = [
+            frame(frame::HEADERS, frame::END_HEADERS, 1, &[0x88, 0x0f, 0x0d, 1, b'3']),
+            frame(frame::DATA, 0, 1, b"ab"),
+            frame(frame::DATA, flags, 1, if flags == 0 { b"cde" } else { b"\x01cde\0" }),
+        ]
+        .concat();
+        for step in 1..=wire.len() {
+            let (mut client, mut told) = (greeted(&[]), Told::default());
+            ask(&mut client, 1, b"");
+            for piece in wire.chunks(step) {
+                client.feed(piece, &mut told).unwrap();
+            }
+            let end = r#"1 Malformed("a body longer than its content-length")"#;
+            assert_eq!(told.0, ["1 head 200", "1 data ab", end], "in steps of {step}, flags {flags}");
+        }
+    }
+}
+
 #[test]
 fn what_breaks_the_connection_is_told_to_the_server() {
     let opened = 1;
