@@ -50,6 +50,23 @@ def test_conclusions(asked: Verdict, fewer: Verdict | None, proved: bool, text: 
     assert "97 % of 5,000 requests" in " ".join(text for _, text in shown)
 
 
+def test_too_few_requests_bound_nothing() -> None:
+    """Before the least rounds the interval could lie below what is asked for while all is undecided."""
+    known = certificate("undecided")
+    early = replace(known.asked, judged=replace(known.asked.judged or pytest.fail("judged"), enough=False))
+    texts = " ".join(text for _, text in certificate_rows(replace(known, asked=early)))
+    assert "too few to say of all such requests" in texts
+    assert "between" not in texts
+    assert "between 95.5 % and 98 % of all such requests" in " ".join(text for _, text in certificate_rows(known))
+
+
+def test_one_gpu_carries() -> None:
+    known = certificate("kept")
+    one = replace(known.asked, at_gpus=1, how="scaled down", users=2)
+    told = replace(known, asked=one).assumptions
+    assert any(text.startswith("1 GPU carries 2 users, as 8 GPUs carry 10 users: ") for text in told)
+
+
 def test_a_file_gives_it_back(tmp_path: Path) -> None:
     known = certificate("kept", "not kept")
     file = write_certificate(tmp_path, known)

@@ -30,6 +30,7 @@ MAKERS = [
     *made(gpusize.Load),
     *made(gpusize.Stream, rate=1),
     *made(gpusize.WorkflowTarget),
+    *made(gpusize.Question, users=5, slos=()),
     ("from_rows", gpusize.Dataset.from_rows),
     ("from_prompt", gpusize.Dataset.from_prompt),
     ("from_synthetic", gpusize.Dataset.from_synthetic),

@@ -12,6 +12,8 @@ from gpusize.analysis.gaps import gap_mean, gap_quantiles
 from gpusize.analysis.histograms import COUNTED, attainment, histogram_mean, histogram_quantiles, outcomes_due
 from gpusize.analysis.kept import LARGEST, Kept
 from gpusize.analysis.metrics import METRICS, Metric, metric, of_request
+from gpusize.analysis.slo import Slo
+from gpusize.base.errors import UsageError
 from gpusize.records.calls import judged_calls
 from gpusize.records.run_json import nature_of
 from gpusize.records.schema import empty
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     import polars as pl
     from numpy.typing import NDArray
 
-    from gpusize.analysis.slo import Slo
     from gpusize.workload.dataset import LengthReport
 
 __all__ = ["LevelData"]
@@ -222,7 +223,12 @@ class LevelData:
         For an imported level the stored percentile, else the quantile of the stored items. Of a sampled level to the
         width of a bucket, over all requests, where there is a histogram; of ``itl`` too, where the times of events were
         not kept. None where nothing is known.
+
+        Raises:
+            UsageError: ``prob`` is not from 0 to 1.
         """
+        if not 0 <= prob <= 1:
+            raise UsageError(f"prob must be from 0 to 1, not {prob:g}", "prob", "the 95th percentile is 0.95")
         counted = self._from_histograms(name)
         if counted is not None:
             return histogram_quantiles(self, counted, [prob])[0]
@@ -301,12 +307,16 @@ class LevelData:
 
         return dict(self.kept.once("outcomes", count))
 
-    def attainment(self, slo: Slo) -> tuple[float, int]:
+    def attainment(self, slo: Slo | str) -> tuple[float, int]:
         """Share of steady requests (or calls) within the SLO and the number judged; (nan, 0) when nothing is known.
 
         Of a sampled level over all requests, by interpolation inside a bucket, where seconds and histograms tell; else
         over those that have a row.
+
+        Raises:
+            SloError: a text is no SLO.
         """
+        slo = _parsed(slo)
         counted = self._counted_attainment(slo)
         if counted is not None:
             return counted
@@ -321,8 +331,13 @@ class LevelData:
         judged = self.judged(slo)
         return (math.nan, 0) if judged is None else judged[0].attainment(judged[1])
 
-    def met(self, slo: Slo) -> bool | None:
-        """Whether the level keeps the SLO; None when it says nothing about it."""
+    def met(self, slo: Slo | str) -> bool | None:
+        """Whether the level keeps the SLO; None when it says nothing about it.
+
+        Raises:
+            SloError: a text is no SLO.
+        """
+        slo = _parsed(slo)
         share, n = self.attainment(slo)
         if n == 0:
             return None
@@ -349,6 +364,10 @@ class LevelData:
             return None if self.imported else (slo, self.steady())
         found = self._measured(slo.metric)
         return None if found is None else (replace(slo, metric=found[0].name), found[1])
+
+
+def _parsed(slo: Slo | str) -> Slo:
+    return Slo.parse(slo) if isinstance(slo, str) else slo
 
 
 def _ok(frame: pl.LazyFrame) -> pl.LazyFrame:

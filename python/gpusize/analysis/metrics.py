@@ -419,7 +419,7 @@ def of_request(name: str, nature: str | None) -> str:
 
 def read_as(text: str) -> str | None:
     """Which metric of ours an SLO takes for a name of other tools, in a sentence; None where it has none of them."""
-    words = re.findall(r"\w+", text)
+    words = re.findall(r"\w+", text.lower())
     name = next((name for name in FIELD if name in words), None)
     if name is None or "due" in words:
         return None

@@ -17,8 +17,9 @@ Kind = Literal["percentile", "mean", "share"]
 Op = Literal["<=", "<", ">=", ">"]
 
 _TOKEN: Final = re.compile(
-    r"\s*(?:(?P<op><=|>=|<|>)|(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)|(?P<percent>%)|(?P<word>[^\W\d][\w./]*)|(?P<end>$))"
+    r"\s*(?:(?P<op><=|>=|≤|≥|<|>)|(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)|(?P<percent>%)|(?P<word>[^\W\d][\w./]*)|(?P<end>$))"
 )
+_AS_TYPED: Final = {"≤": "<=", "≥": ">="}
 _UNITS: Final[dict[str, dict[str, Decimal]]] = {
     "s": {
         "us": Decimal("1e-6"),
@@ -89,7 +90,7 @@ class SloParser:
             self.column = len(self.text) - len(self.text[self.at :].lstrip())
             raise self.fail(f"unexpected {self.text[self.column]!r}", self.examples)
         self.kind = found.lastgroup or "end"
-        self.token = found[self.kind]
+        self.token = _AS_TYPED.get(found[self.kind], found[self.kind])
         self.column = found.start(self.kind)
         self.at = found.end()
         return before
@@ -125,9 +126,11 @@ class SloParser:
     def _metric(self) -> str:
         if self.kind != "word":
             raise self.fail("a metric is missing", f"name one of {', '.join(METRICS)}")
-        typed = self.token
+        # TTFT and E2E are how many write them.
+        lower = self.token.lower()
+        typed = lower if lower in FIELD or lower in METRICS else self.token
         try:
-            found = metric(FIELD.get(self.token, self.token))
+            found = metric(FIELD.get(typed, typed))
         except UsageError as error:
             raise self.fail(error.what, error.todo or "") from None
         if found.name == "itl":

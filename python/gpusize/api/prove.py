@@ -233,9 +233,8 @@ class _Work:
             spec = stack.enter_context(self._spec(side, folder, budget))
             slos = _provable(spec)
             told = stack.enter_context(self._shown(spec, side))
-            if told.note is not None and folder is None:
-                for text in self._assumed(side):
-                    told.note(text)
+            if told.note is not None and folder is None and side.how != "as asked":
+                told.note(self._certificate.proportion(side))
 
             def began(path: Path) -> None:
                 nonlocal side
@@ -258,11 +257,6 @@ class _Work:
             left_out=found.left_out,
             digest=digest_of(levels),
         )
-
-    def _assumed(self, side: Side) -> list[str]:
-        if side.how == "as asked":
-            return []
-        return [text for text in replace(self._certificate, asked=side, fewer=None).assumptions if "carry" in text]
 
     def _scale(self, side: Side) -> None:
         text = self._own("scale_command")

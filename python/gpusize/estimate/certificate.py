@@ -36,7 +36,7 @@ BLOCKS: Final = (
     "correlated, as far as can be seen"
 )
 PROPORTION: Final = (
-    "{at} carry {load}, as {gpus} carry {asked}: that is exact only where replicas share nothing; where they share a "
+    "{at} {load}, as {gpus} {asked}: that is exact only where replicas share nothing; where they share a "
     "queue, more of them carry more than in proportion, and where they share hosts, networks or a router, less"
 )
 
@@ -171,12 +171,13 @@ class Certificate:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What must hold for the verdicts to hold."""
-        found = [BLOCKS, STEADY]
-        for side in self.sides:
-            if side.how != "as asked":
-                at, gpus = gpus_text(side.at_gpus), gpus_text(side.gpus)
-                found.append(PROPORTION.format(at=at, load=side.load_text, gpus=gpus, asked=self.load_text))
+        found = [BLOCKS, STEADY, *(self.proportion(side) for side in self.sides if side.how != "as asked")]
         return tuple(dict.fromkeys(found))
+
+    def proportion(self, side: Side) -> str:
+        """What must hold where a side was not measured as it was asked for."""
+        there, spoken = (f"{gpus_text(n)} {'carries' if n == 1 else 'carry'}" for n in (side.at_gpus, side.gpus))
+        return PROPORTION.format(at=there, load=side.load_text, gpus=spoken, asked=self.load_text)
 
     def to_json(self) -> dict[str, Any]:
         """The contents of ``certificate.json``."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
 from gpusize.analysis.slo import Slo
 from gpusize.base.errors import UsageError
+from gpusize.base.typed import SEQUENCE, TEXT, Kind, check_kinds, or_none
 
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
@@ -32,6 +34,15 @@ MOST_RISK: Final = 1000.0
 THINKS: Final = ("none", "fixed", "exponential")
 ROUTERS: Final = ("least_loaded", "round_robin", "random", "shared")
 PROCESSES: Final = ("poisson", "constant")
+
+_REAL: Final[Kind] = ((Real,), "a number")
+"""Numbers of numpy, too."""
+_KINDS: Final[dict[str, Kind]] = {
+    **dict.fromkeys(("users", "gpus_per_replica", "think_s", "headroom", "spare", "risk"), _REAL),
+    **dict.fromkeys(("gpus", "rate", "host_gpus"), or_none(_REAL)),
+    **dict.fromkeys(("think", "router", "process"), TEXT),
+    "slos": SEQUENCE,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +89,7 @@ class Question:
     risk: float = RISK
 
     def __post_init__(self) -> None:
+        check_kinds(self, _KINDS)
         self._check_loop()
         if self.rate is not None and self.users:
             raise UsageError("users and a rate are both given", None, "ask for one of them")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from gpusize.analysis.proof.blocks import LEAST_BLOCKS
 from gpusize.base.units import format_duration
 from gpusize.estimate.certificate import percent_text
 from gpusize.estimate.question import gpus_text
@@ -48,16 +49,11 @@ def _side_rows(side: Side) -> list[tuple[str, str]]:
             f"{percent_text(each.attainment)} of {count(each.requests)} requests" if each.requests else "no request"
         )
         unknown = f", {count(each.unknown)} of which do not tell" if each.unknown else ""
-        rows.append(
-            (
-                "",
-                clean(
-                    f"{each.slo}: {shares} within{unknown}; surely between {percent_text(each.low)} and "
-                    f"{percent_text(each.high)}; {count(each.blocks)} blocks of {count(each.block)} requests",
-                    MOST_CHARS,
-                ),
-            )
-        )
+        # With fewer requests than are the least nothing is said: their interval would read as a verdict.
+        known = f"between {percent_text(each.low)} and {percent_text(each.high)} of all such requests"
+        bounds = known if side.judged.enough and each.blocks >= LEAST_BLOCKS else "too few to say of all such requests"
+        blocks = f"{count(each.blocks)} block{'' if each.blocks == 1 else 's'} of {count(each.block)} requests"
+        rows.append(("", clean(f"{each.slo}: {shares} within{unknown}; {bounds}; {blocks}", MOST_CHARS)))
     left = f"; the load generator was the limit in {side.left_out} levels, which do not count" if side.left_out else ""
     left = left.replace("in 1 levels, which do", "in 1 level, which does")
     spent = f"{count(side.requests)} requests in {side.levels} level{'' if side.levels == 1 else 's'}"

@@ -72,8 +72,10 @@ def render_html(
     tables = [(each.loop if len(sweeps) > 1 else "", summary_columns(each, users)) for each in sweeps]
     drawn = [_shown_figure(name, figure, folder) for name, figure in (figures or {}).items()]
     metrics = [slo.metric for _, slo in judged_slos(sweeps)]
+    certificate = getattr(source, "certificate", None)
+    proved = "what was measured" if certificate is None else clean(certificate.conclusion)
     return env.get_template("page.html.j2").render(
-        title=f"gpusize: {words.answer(best)}" if best else "gpusize: what was measured",
+        title=f"gpusize: {words.answer(best) if best else proved}",
         about=sweeps[0].about,
         best=best,
         truth=truth,
@@ -82,7 +84,7 @@ def render_html(
         warnings=_warnings(source.meta, best.warnings if best else ()),
         tables=[(loop, columns, _rows(columns)) for loop, columns in tables],
         search=_search(source),
-        certificate=(certificate := getattr(source, "certificate", None)),
+        certificate=certificate,
         proof=[] if certificate is None else certificate_rows(certificate),
         sections=[(each, _rows(each.columns)) for each in sections(source)],
         slos=[slo for _, slo in judged_slos(sweeps)],
