@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -23,8 +24,8 @@ def levels():
     return [level(users, requests=900 if users > 12 else 200) for users in LOADS]
 
 
-def ask(levels, slos=(SLO,), users=100, **more):
-    [found] = estimate(levels, Question(users, list(slos), **more))
+def ask(levels, slos=(SLO,), users=100, method="auto", **more):
+    [found] = estimate(levels, Question(users, list(slos), **more), method)
     return found
 
 
@@ -227,6 +228,24 @@ def test_the_answer_says_what_would_change_it(levels):
     assert any("slow each other down" in text for text in found.changes)
     assert any("pause" in text for text in found.changes)
     assert not any("pause" in text for text in ask(levels, think_s=1.0, think="fixed").changes)
+
+
+BUYS = ({"headroom": 0.3}, {"spare": 2}, {"host_gpus": 4}, {"host_gpus": 8, "headroom": 0.1})
+
+
+@pytest.mark.parametrize("method", ["auto", "crossing", "scaling"])
+@pytest.mark.parametrize("more", BUYS)
+def test_the_loads_that_change_an_answer_are_those_at_which_it_is_asked_again(levels, more, method):
+    found = ask(levels, method=method, **more)
+    fewer = r"for about ([\d.,]+) users or fewer (\d+) GPUs? (?:is|are) enough"
+    text = re.fullmatch(rf"more than about ([\d.,]+) users need more GPUs(?:, {fewer})?", found.changes[0])
+    assert text is not None, found.changes[0]
+    carried = float(text[1].replace(",", ""))
+    near = [ask(levels, users=by * carried, method=method, **more).gpus for by in (0.98, 1.03)]
+    assert near[0] == found.gpus < near[1]
+    if text[2] is not None:
+        less = float(text[2].replace(",", ""))
+        assert ask(levels, users=0.97 * less, method=method, **more).gpus == int(text[3]) < found.gpus
 
 
 @pytest.mark.parametrize("per", [1, 2])

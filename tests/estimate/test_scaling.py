@@ -237,8 +237,10 @@ def test_a_count_without_a_capacity_is_left_out_and_said():
 def test_what_was_measured_to_be_enough_is_enough():
     levels = [*own(1, 0.5, (1, 2, 4, 5, 6, 8)), *own(4, 4.0, (1, 8, 30))]
     found = ask(levels, users=30)
-    assert (found.gpus, found.gpus_high) == (4, 4)
+    assert (found.gpus, found.gpus_low, found.gpus_high) == (4, None, 4)
     assert "4 GPUs were measured to be enough" in found.warnings[0]
+    # With 25 users as many are enough, too: it says of 30 that they are carried, not of what it was asked.
+    assert ask(levels, users=25).changes[0] == "more than about 30 users need more GPUs"
 
 
 def test_a_wide_gap_around_a_capacity_is_named_and_makes_it_unsure():

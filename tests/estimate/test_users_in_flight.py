@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from gpusize.analysis.slo import Slo
 from gpusize.analysis.throughput import rates_of
 from gpusize.engine.session import core
-from gpusize.estimate.default import NO_PAUSE
 from gpusize.estimate.methods import Question, estimate
 from gpusize.estimate.question import IN_FLIGHT
-from gpusize.estimate.users_in_flight import PAUSING, UsersInFlight
+from gpusize.estimate.users_in_flight import NO_PAUSE, PAUSING, UsersInFlight
+from gpusize.studies.imports.perf_analyzer import read_perf_analyzer
 from tests.estimate.virtual import CLUSTER, level
 
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 BOUND_S = 7.0
 SLO = Slo.parse(f"p95 runtime <= {BOUND_S} s")
 THINK_S = 8.0
@@ -106,3 +108,25 @@ def test_never_more_than_all():
     assert few.mean(1.0) == pytest.approx(1.5)
     assert few.most(1.0) == pytest.approx(1.5 + (3 * 0.25) ** 0.5)
     assert UsersInFlight(1, 0.001, ((1.0, 1.0),)).most(1.0) == 1
+
+
+@pytest.mark.parametrize("users", [60, 250, 900])
+def test_scaling_counts_users_who_pause_as_clusters_do(levels, users):
+    [found] = estimate(levels, question(users), "scaling")
+    right = next(n for n in range(1, 200) if simulated(users, n)[1] >= SLO.share)
+    assert right <= found.gpus <= max(right + 1, 1.1 * right)
+    assert found.gpus_low <= right <= (found.gpus_high or math.inf)
+    assert PAUSING in found.assumptions
+    assert IN_FLIGHT not in found.assumptions
+
+
+def test_figures_of_another_tool_know_pauses_too():
+    """A thousand users who ask once a minute are 17 requests/s, where the figures have 40 on one GPU."""
+    levels = read_perf_analyzer(FIXTURES / "perf_analyzer" / "inst1_c1-8.csv", gpus=1).levels
+    asked = Question(1000, [Slo.parse("p95 service <= 100ms")], think="exponential", think_s=60.0)
+    [found] = estimate(levels, asked, "auto")
+    assert (found.method, found.gpus, found.gpus_low) == ("scaling", 1, 1)
+    assert NO_PAUSE not in found.assumptions
+    # Ten times the users are 167/s: more than four GPUs answer, and not many more than that.
+    [more] = estimate(levels, replace(asked, users=10_000), "auto")
+    assert 5 <= more.gpus <= 7

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpusize.analysis.failed_requests import misses_by_failures, share_told
 from gpusize.analysis.gaps import gap_mean, gap_quantiles
 from gpusize.analysis.histograms import COUNTED, attainment, histogram_mean, histogram_quantiles, outcomes_due
 from gpusize.analysis.kept import LARGEST, Kept
@@ -322,7 +323,9 @@ class LevelData:
             return counted
         if not self.imported:
             return self.kept.once(("attainment", slo), lambda: self._row_attainment(slo))
-        values = self.item_values(slo.metric) if slo.kind != "share" else []
+        if slo.kind == "share":
+            return share_told(self, slo)
+        values = self.item_values(slo.metric)
         if not values:
             return math.nan, 0
         return sum(slo.within(value) for value in values) / len(values), len(values)
@@ -340,7 +343,8 @@ class LevelData:
         slo = _parsed(slo)
         share, n = self.attainment(slo)
         if n == 0:
-            return None
+            # Another tool's percentiles have no interval; that too many failed is sure.
+            return False if misses_by_failures(self, slo) else None
         if slo.kind != "mean":
             return slo.met_by(share)
         judged = self.judged(slo)

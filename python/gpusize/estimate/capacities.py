@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from gpusize.analysis.failed_requests import misses_by_failures
 from gpusize.analysis.throughput import rates_of
 from gpusize.estimate.isotonic import decreasing
 from gpusize.estimate.question import gpus_text
@@ -138,7 +139,7 @@ def _of_users(gpus: int, closed: Sequence[LevelData], slo: Slo | None) -> Capaci
     at = slo_limit(closed, slo)
     if at.kind == "found":
         return Capacity(gpus, at.at, max(at.se, LEAST_SE * at.at), at.at, "users", _gap(at))
-    return _without(at, closed, at.at)
+    return _without(at, closed, slo, at.at)
 
 
 def _of_rate(
@@ -153,7 +154,7 @@ def _of_rate(
     if at.kind == "found":
         return Capacity(gpus, at.at, max(at.se, LEAST_SE * at.at), None, "open", _gap(at))
     if not closed:
-        return _without_rate(at)
+        return _without_rate(at, opened, slo)
     if curve is None:
         return _Unknown("no level tells how much was answered")
     bound = (
@@ -169,7 +170,7 @@ def _of_rate(
         why = f"throughput still rises at concurrency {top}, its largest level"
         return _Unknown(why, (2 * top, 4 * top), curve.rates[-1])
     if bound.kind != "found":
-        return _without(bound, closed, None)
+        return _without(bound, closed, slo, None)
     load = curve.at(bound.at)
     around = (curve.at(bound.right) - curve.at(bound.left)) / (bound.right - bound.left)
     se = math.hypot(around * bound.se, load * max(curve.own_at(bound.at), scatter, LEAST_SE))
@@ -181,11 +182,13 @@ def _gap(at: SloLimit) -> tuple[float, float] | None:
     return (at.left, at.right) if at.right - at.left > max(1.0, WIDE * at.at) else None
 
 
-def _without(at: SloLimit, levels: Sequence[LevelData], kept: float | None) -> _Unknown:
+def _without(at: SloLimit, levels: Sequence[LevelData], slo: Slo | None, kept: float | None) -> _Unknown:
     if at.kind == "above":
         top = round(at.at)
         more = (math.ceil(1.5 * top), 2 * top, 4 * top)
         return _Unknown(f"concurrency {top}, its largest level, still meets the SLO", more, kept)
+    if at.kind == "below" and _fail(levels, slo):
+        return _Unknown(f"more requests failed than {slo} allows at every level")
     if at.kind == "below" and at.at <= 1:
         return _Unknown("a single request in flight already misses the SLO")
     if at.kind == "below":
@@ -195,10 +198,18 @@ def _without(at: SloLimit, levels: Sequence[LevelData], kept: float | None) -> _
     return _Unknown("no level has data for the SLO" if levels else "it has no closed-loop level")
 
 
-def _without_rate(at: SloLimit) -> _Unknown:
+def _fail(levels: Sequence[LevelData], slo: Slo | None) -> bool:
+    """Whether each level that was measured to its end misses the SLO through failures alone."""
+    done = [level for level in levels if level.state == "done"]
+    return slo is not None and bool(done) and all(misses_by_failures(level, slo) for level in done)
+
+
+def _without_rate(at: SloLimit, levels: Sequence[LevelData], slo: Slo | None) -> _Unknown:
     if at.kind == "above":
         more = f"measure {1.5 * at.at:g} and {2 * at.at:g}"
         return _Unknown(f"{at.at:g} requests/s, its largest level, is still kept up with; {more}", kept=at.at)
+    if at.kind == "below" and _fail(levels, slo):
+        return _Unknown(f"more requests failed than {slo} allows at every level")
     if at.kind == "below":
         fewer = f"measure {at.at / 4:g} and {at.at / 2:g}"
         return _Unknown(f"{at.at:g} requests/s, its smallest level, is already too much; {fewer}")

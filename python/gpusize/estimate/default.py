@@ -15,12 +15,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gpusize.analysis.delivery.intended import think_s
+from gpusize.analysis.failed_requests import misses_by_failures
 from gpusize.analysis.throughput import rates_of
 from gpusize.estimate.level_quality import UNBELIEVED, LevelFindings, advice, left_text, load_text, together
 from gpusize.estimate.question import Estimate, Question
 from gpusize.estimate.select_levels import cannot, every_count
 from gpusize.estimate.unmissed import unmissed
-from gpusize.estimate.users_in_flight import UsersInFlight
+from gpusize.estimate.users_in_flight import NO_PAUSE, UsersInFlight
 
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT", "FINAL", "believed", "default_answer", "too_few", "unlike"]
 
 DEFAULT: Final = "twin"
-FINAL: Final = ("single", "flat", "never")
+FINAL: Final = ("single", "flat", "never", "failed")
 """Refusals of the twin (``details["refusal"]``) that are about the question: no other method is asked after them."""
 LEAST_LOADS: Final = 2
 UNKNOWN_ROUTER: Final = (
@@ -37,9 +38,6 @@ UNKNOWN_ROUTER: Final = (
 )
 NO_SHARED_QUEUE: Final = (
     "each replica has a queue of its own: with one for all it may take fewer, or more at a low percentile"
-)
-NO_PAUSE: Final = (
-    "users pause as the test's did: where they pause longer, fewer GPUs are enough, unless equal pauses fall into step"
 )
 ARRIVALS: Final = "requests come as in the test: in another loop, or less evenly, it may take more"
 
@@ -86,7 +84,8 @@ def default_answer(
             )
         answer = unmissed(answer, tested, question, line, measure=not beyond)
     follow = answer.next_levels
-    if not (answer.answered or follow or answer.next_counts):
+    failed = any(all(misses_by_failures(level, slo) for level in usable) for slo in question.slos)
+    if not (answer.answered or follow or answer.next_counts or failed):
         follow = _beside(usable, question)
     if beyond:
         why = UNBELIEVED[findings.unbelieved(beyond[0]) or ""]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gpusize.analysis.failed_requests import told_requests
+
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
 
@@ -35,7 +37,7 @@ class LevelFindings:
 
     def of(self, levels: Sequence[LevelData]) -> list[str]:
         """In words, for levels that are estimated from together."""
-        texts = [text for level in levels for text in self._level(level).alerts]
+        texts = [text for level in levels for text in self._level(level).alerts] + _of_import(levels)
         odd = [lv for lv in levels if self._level(lv).odd_lengths]
         if odd:
             texts.append(
@@ -115,7 +117,7 @@ def advice(left: Sequence[LevelData], findings: LevelFindings) -> str:
 
 def together(levels: Sequence[LevelData]) -> str:
     """Several levels in words: ``concurrency 1, 2`` or ``10 requests/s, concurrency 4``."""
-    closed = [str(lv.concurrency) for lv in levels if lv.concurrency is not None]
+    closed = [str(c) for c in sorted(lv.concurrency for lv in levels if lv.concurrency is not None)]
     opened = [load_text(lv) for lv in levels if lv.concurrency is None]
     return ", ".join([*opened, *([f"concurrency {', '.join(closed)}"] if closed else [])])
 
@@ -127,6 +129,17 @@ def load_text(level: LevelData) -> str:
     return f"{level.rate:g} requests/s"
 
 
+def _of_import(levels: Sequence[LevelData]) -> list[str]:
+    """What imports found wrong with their figures, each text once with all its levels."""
+    found: dict[str, list[LevelData]] = {}
+    for level in levels:
+        for text in level.meta.get("alerts") or () if level.imported and level.meta.get("flags") else ():
+            found.setdefault(str(text), []).append(level)
+    return [f"{together(of)}: {text}" for text, of in found.items()]
+
+
 def _errors(level: LevelData) -> int:
+    if level.imported:
+        return told_requests(level)[1]
     outcomes = [visit.meta.get("outcomes") or {} for visit in level.visits()]
     return sum(int(n) for one in outcomes for name, n in one.items() if name not in ("ok", "cancelled"))

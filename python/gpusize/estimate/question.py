@@ -15,7 +15,18 @@ from gpusize.base.typed import SEQUENCE, TEXT, Kind, check_kinds, or_none
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
 
-__all__ = ["RISK", "Estimate", "Method", "Question", "as_bought", "as_share", "binding", "gpus_text", "whole_gpus"]
+__all__ = [
+    "RISK",
+    "Estimate",
+    "Method",
+    "Question",
+    "as_bought",
+    "as_share",
+    "binding",
+    "gpus_bought",
+    "gpus_text",
+    "whole_gpus",
+]
 
 SCALING: Final = "scaling"
 """The method that knows of whole hosts itself."""
@@ -248,16 +259,31 @@ def as_bought(answer: Estimate, question: Question) -> Estimate:
     return _in_whole_hosts(_with_reserve(answer, question), question)
 
 
+def gpus_bought(gpus: int, question: Question, method: str) -> int:
+    """How many are bought where so many carry the load, as ``as_bought`` has them."""
+    return _whole_hosts(_reserved(gpus, question), question, method)
+
+
+def _reserved(gpus: int, question: Question) -> int:
+    per = question.gpus_per_replica
+    return whole_gpus(gpus * (1 + question.headroom), per) + question.spare * per
+
+
+def _whole_hosts(gpus: int, question: Question, method: str) -> int:
+    host = question.host_gpus
+    # Scaling knows of whole hosts itself.
+    if host is None or method == SCALING or gpus <= host:
+        return gpus
+    return math.ceil(gpus / host) * host
+
+
 def _with_reserve(answer: Estimate, question: Question) -> Estimate:
     """The answer with the question's headroom and spare replicas on top of all its counts."""
     if not (question.headroom or question.spare) or answer.gpus is None:
         return answer
-    per = question.gpus_per_replica
 
     def more(gpus: int | None) -> int | None:
-        if gpus is None:
-            return None
-        return whole_gpus(gpus * (1 + question.headroom), per) + question.spare * per
+        return None if gpus is None else _reserved(gpus, question)
 
     text = f"{gpus_text(answer.gpus)} carry the load; "
     text += " and ".join(

@@ -10,13 +10,14 @@ open loops, and at imported levels that have throughput and percentiles only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpusize.estimate.capacities import Capacity, capacities
 from gpusize.estimate.laws import LAWS, Count, Point, count_for, fit
 from gpusize.estimate.question import IN_FLIGHT, SCALING, Estimate, Question, binding, gpus_text
+from gpusize.estimate.users_in_flight import PAUSING, UsersInFlight
 from gpusize.estimate.ways_to_scale import in_host, options, whole_hosts
 
 if TYPE_CHECKING:
@@ -78,8 +79,22 @@ class Scaling:
             why = "; ".join(found.missing) or f"nothing was measured with a multiple of {gpus_text(per)}"
             return replace(base, reason=f"no count has a capacity: {why}")
         points = [Point(c.gpus // per, c.load, c.se) for c in whole]
+        top = whole[-1]
+        users = UsersInFlight.of([lv for lv in levels if lv.gpus == top.gpus], question)
+        pauses = question.rate is None and bool(users.rates)
+        if pauses:
+            wanted = users.most(top.load)
         answered = _answered(base, question, whole, points, count_for(points, wanted), wanted)
-        return _no_more(answered, [gpus for gpus, load in found.kept if load >= wanted and gpus % per == 0])
+        if pauses:
+            fewest, most = (
+                _answered(base, question, whole, points, count_for(points, load), load)
+                for load in (users.mean(top.load), users.surely(top.load))
+            )
+            texts = tuple(PAUSING if text == IN_FLIGHT else text for text in answered.assumptions)
+            answered = replace(answered, assumptions=texts, gpus_low=fewest.gpus_low, gpus_high=most.gpus_high)
+        return _no_more(
+            answered, {gpus: load for gpus, load in found.kept if load >= wanted and gpus % per == 0}, wanted
+        )
 
 
 def _answered(
@@ -124,8 +139,11 @@ def _gap_text(c: Capacity) -> str:
     return f"{gpus_text(c.gpus)}: nothing was measured between {where}, where the capacity lies"
 
 
-def _no_more(answered: Estimate, enough: Sequence[int]) -> Estimate:
-    """The answer, unless fewer GPUs were seen to carry what is wanted: those are enough, whatever a law says."""
+def _no_more(answered: Estimate, enough: Mapping[int, float], wanted: float) -> Estimate:
+    """The answer, unless fewer GPUs were seen to carry what is wanted: those are enough, whatever a law says.
+
+    ``enough`` has the load that each such number was seen to carry.
+    """
     least = min(enough, default=None)
     if least is None or (answered.gpus is not None and answered.gpus <= least):
         return answered
@@ -133,9 +151,10 @@ def _no_more(answered: Estimate, enough: Sequence[int]) -> Estimate:
     return replace(
         answered,
         gpus=least,
-        gpus_raw=float(least),
+        gpus_raw=least * wanted / enough[least],
         gpus_high=least,
-        gpus_low=None if answered.gpus_low is None else min(least, answered.gpus_low),
+        # What the law says of fewer was just overruled.
+        gpus_low=None if answered.gpus_low is None or answered.gpus_low >= least else answered.gpus_low,
         reason=None,
         outside_tested_range=False,
         warnings=(text, *answered.warnings),

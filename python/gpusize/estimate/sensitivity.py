@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpusize.estimate.as_much_again import Spent, again_text
-from gpusize.estimate.question import Estimate, Question, gpus_text
+from gpusize.estimate.question import SCALING, Estimate, Question, gpus_bought, gpus_text
 
 __all__ = ["what_would_change"]
 
@@ -13,8 +13,8 @@ ELSE = "with other requests, another model, server version or router, measure ag
 def what_would_change(answer: Estimate, question: Question, spent: Spent | None = None) -> tuple[str, ...]:
     """In sentences, from the most concrete to the most general; empty without an answer.
 
-    ``answer`` is without headroom and spare replicas: these change nothing about where it tips. ``spent`` is what a
-    search for the capacity has sent, where one chose the levels.
+    ``answer`` is without headroom, spare replicas and whole hosts; what is said of counts is said with them. ``spent``
+    is what a search for the capacity has sent, where one chose the levels.
     """
     if answer.gpus is None:
         return ()
@@ -23,23 +23,35 @@ def what_would_change(answer: Estimate, question: Question, spent: Spent | None 
 
 
 def _load(answer: Estimate, question: Question) -> str:
-    """The loads between which the count stays as it is: what it carries, and what one step less carries."""
+    """The loads between which what is bought stays as it is: what it carries, and what one step less carries."""
     if answer.gpus is None or not answer.gpus_raw:
         return ""
     if _unmissed(answer):
         return "no measured load missed an SLO, so fewer may do, and these may carry more; measure larger loads"
     load = question.users if question.rate is None else question.rate
     unit = "users" if question.rate is None else "requests/s"
-    step = question.host_gpus or question.gpus_per_replica
-    carried = load * answer.gpus / answer.gpus_raw
-    less = answer.gpus - step
+    host, step = question.host_gpus, question.gpus_per_replica
+    if host is not None and answer.method == SCALING and answer.gpus > host:
+        step = host
+
+    def bought(gpus: int) -> int:
+        return gpus_bought(gpus, question, answer.method)
+
+    top = less = answer.gpus
+    while bought(top + step) == bought(answer.gpus):
+        top += step
+    while less > 0 and bought(less) == bought(answer.gpus):
+        less -= step
+    carried = load * top / answer.gpus_raw
     texts = [f"more than about {_about(carried)} {unit} need more GPUs"] if carried >= load else []
     fewer = load * less / answer.gpus_raw
     if less == answer.tested_gpus and question.rate is None and question.think == "none":
         # What the tested ones carry is known better than in proportion to what more of them do.
         fewer = answer.capacity_concurrency or fewer
-    if less > 0 and fewer < load:
-        enough = f"{gpus_text(less)} {'is' if less == 1 else 'are'} enough"
+    # What was measured to be enough is known to be, and not how many fewer are.
+    measured = answer.gpus_low is None and answer.gpus_high == answer.gpus
+    if less > 0 and fewer < load and not measured:
+        enough = f"{gpus_text(bought(less))} {'is' if bought(less) == 1 else 'are'} enough"
         texts.append(f"for about {_about(fewer)} {unit} or fewer {enough}")
     return ", ".join(texts)
 

@@ -1,7 +1,8 @@
 """Where the levels of one GPU count begin to miss an SLO, on the axis of their load, and how sure that is.
 
 The load is requests in flight for closed loops and requests per second for open ones. Levels that have records are
-judged by attainment, as in the crossing method; imported ones by the percentile that the other tool stored.
+judged by attainment, as in the crossing method; imported ones by the percentile that the other tool stored, requests
+that failed taken for endless.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
+from gpusize.analysis.failed_requests import quantile_of_all
 from gpusize.analysis.throughput import rates_of, throughput
 from gpusize.estimate.crossing import effective_n
 from gpusize.estimate.isotonic import Z_95, crossing_point, decreasing, wilson
@@ -23,6 +25,8 @@ __all__ = ["KEPT_UP", "SloLimit", "load_of", "slo_limit"]
 
 KEPT_UP: Final = 0.95
 """Share of a rate that must be answered for a target to have kept up with it; as the check for saturation has it."""
+FAILED: Final = -1.0
+"""How far a level is from keeping a bound that failed requests break: as one that takes twice as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +121,14 @@ def _by_slo(level: LevelData, slo: Slo, load: float) -> _Kept | None:
     bound = slo.bound_s
     if bound is None or slo.op not in ("<=", "<"):
         return None
-    value = level.mean(slo.metric) if slo.kind == "mean" else level.quantile(slo.metric, slo.share)
-    return None if value is None or not value > 0 else _Kept(load, 1 - value / bound, 0.0, 1.0, 0.0)
+    value = level.mean(slo.metric) if slo.kind == "mean" else quantile_of_all(level, slo.metric, slo.share)
+    if value is None or not value > 0:
+        return None
+    kept = 1 - value / bound
+    if (kept >= 0 or math.isinf(kept)) and level.met(slo) is False:
+        # Requests that failed are endless: no bound is kept, however fast the others are.
+        kept = FAILED
+    return _Kept(load, kept, 0.0, 1.0, 0.0)
 
 
 def _monotone(points: Sequence[_Kept]) -> list[_Kept]:

@@ -20,12 +20,17 @@ if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
     from gpusize.estimate.question import Question
 
-__all__ = ["PAUSING", "UsersInFlight"]
+__all__ = ["NO_PAUSE", "PAUSING", "UsersInFlight"]
 
 PAUSING: Final = (
     "users pause as the question says, each for itself: as many are in flight as pauses leave in the mean, and one "
     "standard deviation more"
 )
+NO_PAUSE: Final = (
+    "users pause as the test's did: where they pause longer, fewer GPUs are enough, unless equal pauses fall into step"
+)
+SURE: Final = 3.0
+"""Standard deviations above the mean beyond which the number in flight next to never goes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +62,15 @@ class UsersInFlight:
 
     def most(self, capacity: float) -> float:
         """The same and one standard deviation more; never more than all."""
+        return self._above(capacity, 1.0)
+
+    def surely(self, capacity: float) -> float:
+        """The same and three of them more."""
+        return self._above(capacity, SURE)
+
+    def _above(self, capacity: float, deviations: float) -> float:
         share = self._share(capacity)
-        return min(self.users, self.users * share + math.sqrt(self.users * share * (1 - share)))
+        return min(self.users, self.users * share + deviations * math.sqrt(self.users * share * (1 - share)))
 
     def _share(self, capacity: float) -> float:
         if not self.rates:

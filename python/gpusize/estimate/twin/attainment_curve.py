@@ -158,10 +158,17 @@ class Curve:
             own, share = self.own(each), self.objective.share
             around = [max(share - own.error, 0.01), share, min(share + own.error, 1.0)]
             low, at, high = np.quantile(each.logs, around, method="inverted_cdf")
-            if math.isfinite(high):
+            if math.isfinite(at):
+                # Of a level that nearly misses by its failures the upper end is one: it is as far as the lower.
+                high = high if math.isfinite(high) else 2 * at - low
                 rows.append((math.log(each.users), at, 1 / (0.25 * (high - low) ** 2 + FLAT**2)))
         found = np.array(rows).reshape(len(rows), 3)
         return found[:, 0], found[:, 1], found[:, 2]
+
+    @property
+    def fails(self) -> bool:
+        """Whether no level has the quantile that is asked for, or the mean, as too many of its requests failed."""
+        return not self._places[0].size
 
     def location(self, users: float) -> float:
         """Logarithm of the quantile that is asked for, or of the mean, at so many requests in flight.
@@ -181,6 +188,8 @@ class Curve:
 
         x, y, n = self._places
         at = math.log(users)
+        if not x.size:
+            return math.inf, 0.0
         if x.size == 1:
             return float(y[0]), 0.0
         away = np.abs(x - at)

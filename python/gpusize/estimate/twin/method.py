@@ -67,6 +67,7 @@ class Fitted:
 
     def __init__(self, levels: Sequence[LevelData], question: Question) -> None:
         from gpusize.estimate.twin.sizing import Sizer
+        from gpusize.estimate.twin.sizing_result import failing
         from gpusize.estimate.twin.visit_data import Objective, observe, silent
 
         self._tested = min(lv.gpus for lv in levels)
@@ -80,8 +81,11 @@ class Fitted:
             self._visits = [visit for level in self._usable for visit in observe(level, self._objectives)]
             self._warnings += _not_reached(self._visits)
             self._reason = silent(self._visits, self._objectives)
+        self._refusal = "data"
         if self._reason is None:
             self._sizer = Sizer(self._visits, self._objectives)
+            self._reason = failing(self._sizer.curves)
+            self._refusal = "failed"
 
     @property
     def replica_gpus(self) -> int:
@@ -122,7 +126,8 @@ class Fitted:
             warnings=self._warnings,
         )
         if self._reason is not None:
-            return replace(base, reason=self._reason, next_levels=_next(self._usable), details={"refusal": "data"})
+            follow = _next(self._usable) if self._refusal == "data" else ()
+            return replace(base, reason=self._reason, next_levels=follow, details={"refusal": self._refusal})
         least, per = min(visit.gpus for visit in self._visits), question.gpus_per_replica
         if least % per:
             return replace(base, reason=f"{least} GPUs were measured, which is not a whole number of replicas of {per}")

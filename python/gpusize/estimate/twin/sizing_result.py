@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from gpusize.estimate.twin.load import ClusterLoad
     from gpusize.estimate.twin.visit_data import Observed
 
-__all__ = ["Sized", "consistent", "flat", "missed", "never", "unfit"]
+__all__ = ["Sized", "consistent", "failing", "flat", "missed", "never", "unfit"]
 
 SPREAD: Final = 2.0
 """Requests of an open loop may be that many times their mean in flight."""
 
+TOO_MANY_FAILED: Final = "more requests failed than {slo} allows at every measured load, which more GPUs do not mend"
+"""Find out why they fail: no count follows from what was measured."""
 FAR: Final = 50.0
 """Loads that are so many times smaller than the measured capacity tell nothing of it."""
 
@@ -99,6 +101,15 @@ def missed(curve: Curve) -> Sized:
         reason = f"a single request in flight already misses {slo}; no number of GPUs meets it"
         return Sized(reason=reason, details={"refusal": "single"})
     return Sized(reason=f"{least} in flight, the smallest load, miss {slo}; smaller ones are worth measuring")
+
+
+def failing(curves: Sequence[Curve]) -> str | None:
+    """Why no number follows from loads of which each misses an SLO by its failures alone; None where one does not."""
+    for curve in curves:
+        if curve.fails:
+            slo = " and ".join(str(part) for part in curve.objective.parts)
+            return TOO_MANY_FAILED.format(slo=slo)
+    return None
 
 
 def never(chosen: Candidate, loss: Contention) -> Sized:

@@ -153,7 +153,10 @@ def _rough(sweep: Sweep, row: Mapping[str, Any], users: float | None) -> float |
     if not users or not gpus or not level or not is_usable(row):
         return None
     found = []
-    for slo in sweep.slos:
+    for k, slo in enumerate(sweep.slos):
+        if row.get(f"slo_{k}_met") is False:
+            # Through failures, where the times alone keep it.
+            return None
         which = "mean" if slo.kind == "mean" else f"p{slo.percentile:g}" if slo.percentile is not None else ""
         measured_s = finite(row.get(f"{slo.metric}_{which}_s"))
         if slo.bound_s is None or "<" not in slo.text or measured_s is None or measured_s > slo.bound_s:

@@ -1,0 +1,83 @@
+"""Requests that failed, in figures of another tool as among records: none of them is within a bound.
+
+A tool's percentiles leave failed requests out. Of all requests, failed ones taken for endless, the quantile p is that
+of the others at p / (1 - f), where a share f failed; there is none where f > 1 - p.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from gpusize.analysis.level import LevelData
+    from gpusize.analysis.slo import Slo
+
+__all__ = ["misses_by_failures", "quantile_of_all", "share_told", "told_requests"]
+
+_STORED: Final = re.compile(r"p(\d+(?:\.\d+)?)_s")
+
+
+def told_requests(level: LevelData) -> tuple[int, int]:
+    """Requests of an imported level and how many of them failed, where its figures count both; else (0, 0)."""
+    counts = level.meta.get("counts") or {}
+    n, failed = counts.get("n"), counts.get("errors")
+    return (int(n), int(failed)) if level.imported and n and failed is not None and failed <= n else (0, 0)
+
+
+def share_told(level: LevelData, slo: Slo) -> tuple[float, int]:
+    """Attainment of an SLO about a share, and the requests; (nan, 0) where the figures do not tell."""
+    n, failed = told_requests(level)
+    return (1 - failed / n, n) if n and slo.metric in ("ok", "error") else (math.nan, 0)
+
+
+def misses_by_failures(level: LevelData, slo: Slo) -> bool:
+    """Whether a level misses an SLO about a time through its failures alone, however fast the others are."""
+    n, failed = told_requests(level) if level.imported else _counted(level)
+    if not failed or slo.kind == "share":
+        return False
+    return slo.op in ("<=", "<") if slo.kind == "mean" else failed > (1 - slo.share) * n * (1 + 1e-9)
+
+
+def quantile_of_all(level: LevelData, name: str, prob: float) -> float | None:
+    """A quantile over all requests of an imported level, failed ones taken for endless.
+
+    Between two stored percentiles it is taken for straight; beyond the highest stored one it is that one.
+
+    Returns:
+        In the metric's unit; infinite where more failed than lie above it, None where nothing is known.
+    """
+    n, failed = told_requests(level)
+    if not failed:
+        return level.quantile(name, prob)
+    at = prob / (1 - failed / n) if failed < n else math.inf
+    if at > 1:
+        return math.inf
+    exact = level.quantile(name, at)
+    if exact is not None:
+        return exact
+    known = _stored(level, name) or (_stored(level, "runtime") if name == "service" else [])
+    above = [point for point in known if point[0] >= at]
+    below = [point for point in known if point[0] < at]
+    if not known or not below:
+        return above[0][1] if above else None
+    if not above:
+        return below[-1][1]
+    (low, fast), (high, slow) = below[-1], above[0]
+    return fast + (slow - fast) * (at - low) / (high - low)
+
+
+def _counted(level: LevelData) -> tuple[int, int]:
+    ended = {name: n for name, n in level.outcomes().items() if name != "cancelled"}
+    return sum(ended.values()), sum(n for name, n in ended.items() if name != "ok")
+
+
+def _stored(level: LevelData, name: str) -> list[tuple[float, float]]:
+    """Shares and seconds of the stored percentiles of a metric, ascending."""
+    found = []
+    for key, value in level.percentiles.items():
+        match = _STORED.fullmatch(key.removeprefix(f"{name}_")) if key.startswith(f"{name}_") else None
+        if match is not None and math.isfinite(value) and value > 0:
+            found.append((float(match[1]) / 100, value))
+    return sorted(found)
