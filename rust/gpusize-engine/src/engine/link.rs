@@ -40,6 +40,8 @@ struct State {
     client: Client<Rc<Download>>,
     /// When the last request was handed over, if it is sent at once: no need to look again.
     begun_ns: i64,
+    /// TLS holds bytes that it has taken and the socket has not.
+    is_held: bool,
 }
 
 /// Why a connection is over.
@@ -69,7 +71,6 @@ impl Lost {
 impl State {
     /// Send what the socket takes.
     fn flush(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        let mut has_written = false;
         // Only for what leaves at once: a request that waits for a stream is sent when it is.
         let mut begun_ns = std::mem::replace(&mut self.begun_ns, NO_TIME);
         while self.client.has_output() {
@@ -95,10 +96,15 @@ impl State {
                 Poll::Ready(Ok(n)) => self.client.took(n, |request, part| request.left(part, now)),
                 Poll::Ready(Err(e)) => return Err(e),
             }
-            has_written = true;
+            self.is_held = true;
         }
-        if has_written && let Poll::Ready(Err(e)) = self.stream.poll_flush(cx) {
-            return Err(e);
+        // Also of what was written before: the runtime lets a busy task write no more than it reads, so that TLS may hold
+        // the window that the server waits for.
+        if self.is_held
+            && let Poll::Ready(flushed) = self.stream.poll_flush(cx)
+        {
+            self.is_held = false;
+            return flushed;
         }
         Ok(())
     }
@@ -109,7 +115,7 @@ impl Link {
     pub fn new(target: &TargetSpec, stream: Stream) -> Rc<Self> {
         let client = Client::new(target.max_header_bytes, target.streams);
         Rc::new(Self {
-            state: RefCell::new(State { stream, client, begun_ns: NO_TIME }),
+            state: RefCell::new(State { stream, client, begun_ns: NO_TIME, is_held: false }),
             driver: RefCell::default(),
             is_called: Cell::new(false),
             is_closed: Cell::new(false),
@@ -246,5 +252,78 @@ impl Link {
                 return Poll::Pending;
             }
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a failed helper is a failed test
+mod tests {
+    use std::io::Read;
+    use std::net::TcpListener;
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use rustls::{ServerConfig, ServerConnection, StreamOwned};
+    use tokio::task::coop::consume_budget;
+    use tokio_rustls::TlsConnector;
+
+    use super::*;
+    use crate::wire::tls::Tls;
+
+    const CERTIFICATE: &str = "tests/fixtures/localhost.cert.pem";
+    const KEY: &str = "tests/fixtures/localhost.key.pem";
+    const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+    /// A server that says what it read first, on the thread that is returned.
+    fn listens() -> (u16, std::thread::JoinHandle<io::Result<Vec<u8>>>) {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let certificates = vec![CertificateDer::from_pem_file(CERTIFICATE).unwrap()];
+        let key = PrivateKeyDer::from_pem_file(KEY).unwrap();
+        let config = Arc::new(builder.with_no_client_auth().with_single_cert(certificates, key).unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let thread = std::thread::spawn(move || {
+            let tcp = listener.accept()?.0;
+            tcp.set_read_timeout(Some(Duration::from_secs(10)))?;
+            let mut stream = StreamOwned::new(ServerConnection::new(config).map_err(io::Error::other)?, tcp);
+            let mut greeting = vec![0; GREETING.len()];
+            stream.read_exact(&mut greeting)?;
+            Ok(greeting)
+        });
+        (port, thread)
+    }
+
+    /// A task that has read as much as the runtime lets it in one turn may not write then either.
+    #[test]
+    fn what_tls_holds_is_sent_in_the_next_turn() {
+        let (port, server) = listens();
+        let spec = serde_json::from_str(&format!(r#"{{"server_name":"localhost","ca_file":"{CERTIFICATE}"}}"#));
+        let tls = Tls::new(&spec.unwrap(), false).unwrap();
+        let target: TargetSpec =
+            serde_json::from_str(r#"{"host":"localhost","port":80,"path":"/","transport":"http2"}"#).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let tcp = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+            let stream = TlsConnector::from(tls.config.clone()).connect(tls.name.clone(), tcp).await.unwrap();
+            let link = Link::new(&target, Stream::Tls(Box::new(stream)));
+            let mut turns = 0;
+            std::future::poll_fn(|cx| {
+                turns += 1;
+                while turns == 1 && pin!(consume_budget()).poll(cx).is_ready() {}
+                let state = &mut *link.state.borrow_mut();
+                state.flush(cx).unwrap();
+                if turns == 1 {
+                    assert!(state.is_held && !state.client.has_output());
+                    return Poll::Pending;
+                }
+                Poll::Ready(())
+            })
+            .await;
+            assert_eq!(server.join().unwrap().unwrap(), GREETING);
+        });
     }
 }
