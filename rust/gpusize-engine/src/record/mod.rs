@@ -2,7 +2,7 @@
 //!
 //! Rows as columns (`columns`, `row`, `schema`), digests of gaps, spans; the counter's thread (`counter`, `accounts`, `window`,
 //! `row_times`, `tally`, `histogram`) with what it keeps for those who watch (`feed`, `kept`, `packed`); the writer's thread,
-//! Parquet parts (`writer`, `parts`, `part_file`, `tables`).
+//! Parquet parts (`writer`, `parts`, `part_file`, `one_value`, `tables`).
 
 pub mod accounts;
 pub mod columns;
@@ -12,6 +12,7 @@ pub mod gaps;
 pub mod histogram;
 mod kept;
 mod lists;
+mod one_value;
 mod packed;
 mod part_file;
 mod parts;

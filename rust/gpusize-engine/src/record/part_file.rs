@@ -1,8 +1,9 @@
 //! One Parquet file of whole numbers, column by column.
 //!
 //! Arrow's writer gathers the values of every column by a list of places, value by value, also where none is missing: more
-//! than it costs to make a row. So columns that have all their values go to Parquet's own writers as they lie in memory; all
-//! others, and lists and text, are left to Arrow's.
+//! than it costs to make a row. So columns that have all their values go to Parquet's own writers as they lie in memory, and
+//! those that have one value only, or none, are not written before something else comes (`one_value`). All others, and lists
+//! and text, are left to Arrow's.
 
 use std::fmt;
 use std::fs::File;
@@ -18,22 +19,27 @@ use parquet::arrow::{ArrowSchemaConverter, add_encoded_arrow_schema_to_metadata}
 use parquet::column::page::{CompressedPage, PageWriteSpec, PageWriter};
 use parquet::column::writer::{ColumnWriter, get_column_writer};
 use parquet::errors::Result;
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{WriterProperties, WriterPropertiesPtr};
 use parquet::file::writer::{SerializedFileWriter, SerializedPageWriter, TrackedWrite};
+use parquet::schema::types::ColumnDescPtr;
+
+use super::one_value::{All, OneValue};
 
 /// A file with one group of rows.
 pub struct PartFile {
     file: SerializedFileWriter<File>,
     schema: SchemaRef,
+    properties: WriterPropertiesPtr,
     columns: Vec<Column>,
 }
 
 enum Column {
+    Same(ColumnDescPtr, OneValue),
     Whole(Box<Whole>),
     Arrow(Box<ArrowColumnWriter>),
 }
 
-/// A column that has had all its values so far.
+/// A column of whole numbers, of which nearly all are there.
 struct Whole {
     writer: ColumnWriter<'static>,
     pages: Pages,
@@ -66,16 +72,17 @@ impl PartFile {
             .into_iter()
             .enumerate()
             .map(|(at, writer)| {
-                if !is_flat || !is_whole(first.column(at)) {
+                let Some(array) = first.columns().get(at).filter(|_| is_flat) else {
                     return Column::Arrow(Box::new(writer));
+                };
+                match OneValue::of(array) {
+                    Some(begun) => Column::Same(leaves[at].clone(), begun),
+                    None if is_whole(array) => Column::Whole(Box::new(Whole::new(leaves[at].clone(), &properties))),
+                    None => Column::Arrow(Box::new(writer)),
                 }
-                let (pages, leaf) = (Pages::default(), leaves[at].clone());
-                let is_optional = leaf.max_def_level() > 0;
-                let writer = get_column_writer(leaf, properties.clone(), Box::new(pages.clone()));
-                Column::Whole(Box::new(Whole { writer, pages, is_optional }))
             })
             .collect();
-        Ok(Self { file, schema, columns })
+        Ok(Self { file, schema, properties, columns })
     }
 
     /// Append rows of the same columns.
@@ -83,7 +90,15 @@ impl PartFile {
         let mut columns = self.columns.iter_mut();
         for (field, array) in self.schema.fields().iter().zip(batch.columns()) {
             let Some(column) = columns.next() else { break };
+            if let Column::Same(leaf, rows) = column
+                && !rows.take(array)
+            {
+                let mut whole = Whole::new(leaf.clone(), &self.properties);
+                whole.repeat(rows)?;
+                *column = Column::Whole(Box::new(whole));
+            }
             match column {
+                Column::Same(..) => {}
                 Column::Whole(whole) => whole.write(array)?,
                 Column::Arrow(writer) => {
                     let mut leaves = compute_leaves(field, array)?.into_iter();
@@ -107,11 +122,15 @@ impl PartFile {
         for column in self.columns {
             match column {
                 Column::Arrow(writer) => writer.close()?.append_to_row_group(&mut group)?,
+                Column::Same(leaf, rows) => {
+                    let mut pages = Pages::default();
+                    let closed = rows.close(&leaf, &mut pages)?;
+                    group.append_column(&pages.taken(), closed)?;
+                }
                 Column::Whole(whole) => {
                     let Whole { writer, pages, .. } = *whole;
                     let closed = writer.close()?;
-                    let bytes = Bytes::from(std::mem::take(&mut *pages.bytes()));
-                    group.append_column(&bytes, closed)?;
+                    group.append_column(&pages.taken(), closed)?;
                 }
             }
         }
@@ -127,6 +146,29 @@ fn is_whole(array: &dyn Array) -> bool {
 }
 
 impl Whole {
+    fn new(leaf: ColumnDescPtr, properties: &WriterPropertiesPtr) -> Self {
+        let (pages, is_optional) = (Pages::default(), leaf.max_def_level() > 0);
+        Self { writer: get_column_writer(leaf, properties.clone(), Box::new(pages.clone())), pages, is_optional }
+    }
+
+    /// Append rows that are all alike.
+    fn repeat(&mut self, same: &OneValue) -> Result<()> {
+        let n = same.rows;
+        let levels = self.is_optional.then(|| vec![i16::from(same.are_there()); n]);
+        match &mut self.writer {
+            ColumnWriter::Int32ColumnWriter(writer) => {
+                let values = if let All::Are(value) = same.all { vec![value as i32; n] } else { Vec::new() };
+                writer.write_batch(&values, levels.as_deref(), None)
+            }
+            ColumnWriter::Int64ColumnWriter(writer) => {
+                let values = if let All::Are(value) = same.all { vec![value; n] } else { Vec::new() };
+                writer.write_batch(&values, levels.as_deref(), None)
+            }
+            _ => return Err(parquet::errors::ParquetError::NYI("a column of no whole numbers".into())),
+        }
+        .map(drop)
+    }
+
     /// Append values, of which some may be missing now.
     fn write(&mut self, array: &dyn Array) -> Result<()> {
         let levels: Option<Vec<i16>> = self.is_optional.then(|| match array.nulls() {
@@ -174,6 +216,10 @@ impl Pages {
     fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn taken(&self) -> Bytes {
+        std::mem::take(&mut *self.bytes()).into()
+    }
 }
 
 impl PageWriter for Pages {
@@ -206,6 +252,18 @@ mod tests {
         Arc::new(values.into_iter().collect::<PrimitiveArray<T>>())
     }
 
+    fn read(path: &std::path::Path, rows: usize) -> Vec<RecordBatch> {
+        let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(path).expect("the file"))
+            .and_then(|builder| builder.with_batch_size(rows).build())
+            .expect("Parquet");
+        reader.map(|batch| batch.expect("rows")).collect()
+    }
+
+    fn properties() -> WriterProperties {
+        let builder = WriterProperties::builder().set_encoding(Encoding::DELTA_BINARY_PACKED);
+        builder.set_dictionary_enabled(false).build()
+    }
+
     /// With holes, every third value of the optional columns is missing.
     fn batch(rows: u64, holes: bool, lists: bool) -> RecordBatch {
         let there = |i: &u64| !holes || !i.is_multiple_of(3);
@@ -232,24 +290,71 @@ mod tests {
             for turns in [[false, true, false], [true, false, true]] {
                 let path = folder.join("part.parquet");
                 let batches: Vec<_> = turns.iter().map(|holes| batch(50_000, *holes, lists)).collect();
-                let properties = WriterProperties::builder()
-                    .set_encoding(Encoding::DELTA_BINARY_PACKED)
-                    .set_dictionary_enabled(false)
-                    .build();
-                let mut part =
-                    PartFile::new(File::create(&path).expect("a file"), &batches[0], properties).expect("columns");
+                let file = File::create(&path).expect("a file");
+                let mut part = PartFile::new(file, &batches[0], properties()).expect("columns");
                 let by_hand = part.columns.iter().filter(|column| matches!(column, Column::Whole(_))).count();
-                assert_eq!(by_hand, if turns[0] { 3 } else { 5 });
+                assert_eq!(by_hand, if turns[0] { 2 } else { 4 });
                 for batch in &batches {
                     part.write(batch).expect("rows");
                 }
                 part.close().expect("a whole file");
-                let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(&path).expect("the file"))
-                    .and_then(|builder| builder.with_batch_size(50_000).build())
-                    .expect("Parquet");
-                let read: Vec<_> = reader.map(|batch| batch.expect("rows")).collect();
+                let read = read(&path, 50_000);
                 assert_eq!(read, batches);
             }
+        }
+        std::fs::remove_dir_all(folder).expect("the folder goes");
+    }
+
+    /// Rows of one value, of another, of none, and of both in turn; what cannot be missing is the other value instead.
+    fn kind(number: usize, rows: usize) -> RecordBatch {
+        fn column<T: ArrowPrimitiveType>(
+            number: usize,
+            rows: usize,
+            one: T::Native,
+            other: T::Native,
+        ) -> [ArrayRef; 2] {
+            let value = |row: usize, missing| match number {
+                0 => Some(one),
+                1 => Some(other),
+                2 => missing,
+                _ if row.is_multiple_of(2) => Some(one),
+                _ => missing,
+            };
+            [Some(other), None].map(|missing| some::<T>((0..rows).map(|row| value(row, missing))))
+        }
+        let columns = [
+            column::<Int64Type>(number, rows, i64::MIN, i64::MAX),
+            column::<UInt64Type>(number, rows, u64::MAX, 0),
+            column::<UInt32Type>(number, rows, u32::MAX, 1),
+            column::<UInt16Type>(number, rows, u16::MAX, 7),
+            column::<UInt8Type>(number, rows, u8::MAX, 0),
+        ];
+        let named = columns.into_iter().enumerate().flat_map(|(at, [full, holes])| {
+            [(format!("full {at}"), full, false), (format!("holes {at}"), holes, true)]
+        });
+        RecordBatch::try_from_iter_with_nullable(named).expect("columns of one length")
+    }
+
+    #[test]
+    fn columns_of_one_value_are_read_as_they_were_whatever_follows() {
+        let folder = fresh("one_value");
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let path = folder.join("part.parquet");
+        // Runs are told by their lengths, whose own length changes at 64 and at 8,192.
+        for (turn, rows) in (0..64).zip([1, 31, 32, 4_096, 20_000].into_iter().cycle()) {
+            let kinds = [turn % 4, turn / 4 % 4, turn / 16];
+            let batches = kinds.map(|number| kind(number, rows));
+            let file = File::create(&path).expect("a file");
+            let mut part = PartFile::new(file, &batches[0], properties()).expect("columns");
+            for batch in &batches {
+                part.write(batch).expect("rows");
+            }
+            let same = part.columns.iter().filter(|column| matches!(column, Column::Same(..))).count();
+            // One row alone is always of one value, where it is there.
+            let alike = kinds.iter().all(|k| *k == kinds[0]) && (kinds[0] < 3 || rows == 1);
+            assert!(!alike || same == 10, "{same} columns of {kinds:?} with {rows} rows");
+            part.close().expect("a whole file");
+            assert_eq!(read(&path, rows), batches, "{kinds:?} with {rows} rows");
         }
         std::fs::remove_dir_all(folder).expect("the folder goes");
     }

@@ -6,9 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
-use arrow_array::cast::AsArray;
-use arrow_array::types::{UInt32Type, UInt64Type};
-use arrow_schema::{DataType, SchemaRef};
+use arrow_schema::SchemaRef;
 use parquet::basic::{Compression, Encoding};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
@@ -141,44 +139,20 @@ fn open(dir: &std::path::Path, number: usize, first: &RecordBatch) -> io::Result
     let unfinished = path.with_extension("unfinished");
     let file = File::create(&unfinished)?;
     let schema = first.schema();
-    let writer = PartFile::new(file, first, properties(version_of(&schema).max(2), steady(first))).map_err(io_error)?;
+    let writer = PartFile::new(file, first, properties(version_of(&schema).max(2))).map_err(io_error)?;
     Ok(Part { writer, schema, unfinished, path, rows: 0, since: Instant::now() })
 }
 
-/// Columns that stay the same over many rows of most levels.
+/// Columns that stay the same over many rows of most levels, and change once in a while in some.
 const STEADY: [&str; 11] =
     ["visit", "stream", "attempt", "target", "model", "host", "worker", "events", "status", "outcome", "metric"];
 
-/// Rows of one value that make a column steady too: those of a few say nothing about the many that may follow.
-const TELLING_ROWS: usize = 1_024;
-
-/// The steady columns of a part: of a load of one request, and answers of one length, more than there are in general.
-fn steady(first: &RecordBatch) -> impl Iterator<Item = ColumnPath> {
-    let schema = first.schema();
-    let fields = schema.fields().iter().zip(first.columns());
-    let found = fields.filter(|(_, column)| {
-        first.num_rows() >= TELLING_ROWS
-            && column.null_count() == 0
-            && match column.data_type() {
-                DataType::UInt32 => is_one_value(column.as_primitive::<UInt32Type>().values()),
-                DataType::UInt64 => is_one_value(column.as_primitive::<UInt64Type>().values()),
-                _ => false,
-            }
-    });
-    let found: Vec<_> = found.map(|(field, _)| ColumnPath::from(field.name().as_str())).collect();
-    STEADY.iter().map(|name| ColumnPath::from(*name)).chain(found)
-}
-
-fn is_one_value<T: PartialEq>(values: &[T]) -> bool {
-    values.windows(2).all(|pair| pair[0] == pair[1])
-}
-
-/// Nearly every column is whole numbers, and deltas fold a time that creeps on. A steady column costs an eighth of that
-/// as it is: the compressor takes a run of one value in large steps. Dictionaries, statistics and a compressor of all
-/// columns would each cost more than all the rest of a record (measured by instructions per row).
+/// Nearly every column is whole numbers, and deltas fold a time that creeps on. A steady column that does change costs an
+/// eighth of that as it is: the compressor takes a run of one value in large steps. Dictionaries, statistics and a
+/// compressor of all columns would each cost more than all the rest of a record (measured by instructions per row).
 ///
 /// What has no column of version 3 is said to be of version 2, so that a reader of that version takes it.
-fn properties(version: u32, steady: impl Iterator<Item = ColumnPath>) -> WriterProperties {
+fn properties(version: u32) -> WriterProperties {
     let version = KeyValue::new("gpusize.schema".to_owned(), version.to_string());
     let builder = WriterProperties::builder()
         .set_encoding(Encoding::DELTA_BINARY_PACKED)
@@ -189,7 +163,9 @@ fn properties(version: u32, steady: impl Iterator<Item = ColumnPath>) -> WriterP
         .set_statistics_enabled(EnabledStatistics::None)
         .set_offset_index_disabled(true)
         .set_key_value_metadata(Some(vec![version]));
-    steady
+    STEADY
+        .into_iter()
+        .map(ColumnPath::from)
         .fold(builder, |builder, column| {
             builder
                 .set_column_encoding(column.clone(), Encoding::PLAIN)
@@ -211,22 +187,6 @@ fn io_error(e: parquet::errors::ParquetError) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpusize_base::arrays::full;
-
-    #[test]
-    fn a_column_of_one_value_is_steady_where_enough_rows_say_so() {
-        let found = |rows: usize, last: u32| {
-            let mut row = vec![7; rows];
-            row[rows - 1] = last;
-            let seq = (0..rows as u64).collect();
-            let columns = [("seq", full::<UInt64Type>(seq)), ("row", full::<UInt32Type>(row))];
-            let batch = RecordBatch::try_from_iter(columns).expect("columns of one length");
-            steady(&batch).skip(STEADY.len()).map(|column| column.string()).collect::<Vec<_>>()
-        };
-        assert_eq!(found(TELLING_ROWS, 7), ["row"]);
-        assert!(found(TELLING_ROWS - 1, 7).is_empty(), "a few rows say nothing");
-        assert!(found(TELLING_ROWS, 8).is_empty());
-    }
 
     #[test]
     fn a_day_leaves_few_parts() {
