@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from matplotlib.figure import Figure
 
 from gpusize.base.errors import StoreError, UsageError
+from gpusize.cluster.figures.layouts import detailed_figure, general_figure
+from gpusize.cluster.figures.overview import overview_figure
 from gpusize.cluster.imports.files import import_files
 from gpusize.cluster.imports.kai import go_duration_s
 from gpusize.cluster.opened import has_rows, imported_figures, open_test
+from gpusize.cluster.phases.timed import Timed
 
 
 def pods(n: int, *, version: int, seed: int = 1) -> list[dict[str, Any]]:
@@ -63,6 +68,24 @@ def test_pods_of_kube_burner(tmp_path: Path, version: int) -> None:
     assert row["p95_s"] == theirs[37] / 1000
     assert set(timed.workloads["outcome"]) == {"running"}
     assert timed.rows("pod_started").filter(pl.col("state") == "done").is_empty(), "0 is no start"
+
+
+@pytest.mark.parametrize("draw", [general_figure, detailed_figure, overview_figure])
+def test_pods_without_workloads_are_drawn(tmp_path: Path, draw: Callable[[Timed], Figure]) -> None:
+    """Nobody recorded submissions; that no workload came, or that nothing was measured, is not so."""
+    file = tmp_path / "podLatencyMeasurement-node-density.json"
+    file.write_text(json.dumps(pods(40, version=1)))
+    import_files([file], tmp_path / "out")
+    figure = draw(open_test(tmp_path / "out"))
+    texts = [text.get_text() for axes in figure.axes for text in axes.texts]
+    assert not {"nothing was measured", "no workload came so far"} & set(texts)
+    if draw is overview_figure:
+        assert sum("nobody recorded submissions" in text for text in texts) == 3
+        return
+    assert "Pod Scheduling" in figure.axes[0].get_title(loc="left")
+    x = np.asarray(figure.axes[0].lines[0].get_xdata(), dtype=float)
+    assert x.size == 40
+    assert (np.diff(x) >= 0).all(), "a line that goes back and forth shows nothing"
 
 
 def test_quantiles_of_kube_burner(tmp_path: Path) -> None:

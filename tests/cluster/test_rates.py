@@ -40,6 +40,18 @@ def test_the_last_second_is_as_long_as_it_was() -> None:
     assert throughput(np.array([], dtype=np.int64), 0, None) is None
 
 
+def test_stamps_of_whole_seconds_are_counted_second_by_second() -> None:
+    """As Kubernetes writes them: those of the last second are not added to the one before."""
+    times = np.array([0, 0, 1, 2, 2, 2, 3, 3]) * S
+    found = throughput(times.astype(np.int64), 0, None)
+    assert found is not None
+    np.testing.assert_array_equal(found.per_s, [2, 1, 3])
+    assert (found.n, found.elapsed_s, found.most) == (8, 3.0, 3.0)
+    alone = throughput(np.array([0, 0]), 0, None)
+    assert alone is not None
+    assert alone.n == 2
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_gpus_over_time(seed: int) -> None:
     made = make(World(n=40, gang=3, seed=30 + seed, lag_s=0.0, offset_known_s=0.0, facts={}))

@@ -141,6 +141,14 @@ def test_costs_stand_at_the_right_and_failures_as_a_line():
     assert beside.get_ylim()[1] == pytest.approx(2.0 * 730 * axes.get_ylim()[1])
 
 
+def test_dotted_lines_are_named_however_many_there_are():
+    failed = Failed(0.9, 0.95, kept=False, gpus=9)
+    rows = [row(10.0 * k, k + 1, failed=failed, bound_s=bound) for bound in (1.0, 2.0) for k in range(1, 4)]
+    legend = plan_figure(WhatIf(tuple(rows), failed=1)).axes[0].get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["GPUs that stand 1 failed replica"]
+
+
 def test_wide_curves_are_logarithmic_both_ways():
     axes = plan_figure(WhatIf((row(10, 1), row(100, 9), row(1000, 90)))).axes[0]
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")

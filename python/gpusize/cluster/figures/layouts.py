@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.cluster.phases.deltas import CENSORED, DONE
-from gpusize.cluster.phases.known_phases import DETAILED, GENERAL, PHASES, Phase
+from gpusize.cluster.phases.known_phases import DETAILED, GENERAL, PHASES, POD_PHASES, Phase
 from gpusize.report.figures import style
 from gpusize.report.text import count, duration
 
@@ -38,7 +38,7 @@ def general_figure(timed: Timed) -> Figure:
     """From submission to the scheduling of all pods, over the workloads in the order of their submission."""
     from matplotlib.ticker import MaxNLocator
 
-    phases = _shown(timed, GENERAL) or [PHASES["scheduled"]]
+    phases = _shown(timed, GENERAL) or _of_pods(timed) or [PHASES["scheduled"]]
     figure, grid = _figure(timed, len(phases), 1, height_in=3.3)
     for phase, (axes,) in zip(phases, grid, strict=True):
         rows = timed.rows(phase.name)
@@ -57,7 +57,7 @@ def detailed_figure(timed: Timed) -> Figure:
     from matplotlib import dates as mdates
 
     dates: Any = mdates  # without types
-    phases = _shown(timed, DETAILED) or [PHASES["scheduled"]]
+    phases = _shown(timed, DETAILED) or _of_pods(timed) or [PHASES["scheduled"]]
     figure, grid = _figure(timed, len(phases), 2, height_in=2.15)
     for phase, (left, right) in zip(phases, grid, strict=True):
         rows = timed.rows(phase.name)
@@ -86,6 +86,11 @@ def _shown(timed: Timed, names: Sequence[str]) -> list[Phase]:
     groups = "pod_scheduling_decision" in ended
     # The same decision, from the group where there are groups, else from the last pod.
     return [each for each in found if each.name != "gang_scheduling" or not groups]
+
+
+def _of_pods(timed: Timed) -> list[Phase]:
+    """The phases of pods, where nothing is known of workloads, as of imported measurements of pods."""
+    return [phase for name, phase in POD_PHASES.items() if timed.rows(name).height]
 
 
 def _figure(timed: Timed, rows: int, columns: int, *, height_in: float) -> tuple[Figure, list[list[Axes]]]:
@@ -129,7 +134,9 @@ def _line(axes: Axes, rows: pl.DataFrame, x: Sequence[float], title: str, *, leg
     if not len(x):
         _nothing(axes)
         return
-    at = np.array(x)
+    # Pods come in the order of their last moments.
+    order = np.argsort(x, kind="stable")
+    at, rows = np.array(x)[order], rows[order.tolist()]
     values = (rows["value_ns"] / _NS).to_numpy()
     done, open_ = (rows["state"] == DONE).to_numpy(), (rows["state"] == CENSORED).to_numpy()
     few = at.size <= _BARS

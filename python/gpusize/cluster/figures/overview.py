@@ -99,7 +99,7 @@ def _distributions(figure: Figure, axes: Axes, timed: Timed) -> None:
         if rows.filter(rows["state"] == DONE).height and (name != "first_scheduled" or gangs):
             found.append((label, color, lasting(rows), rows))
     if not found:
-        _nothing(axes)
+        _nothing(axes, _missing(timed))
         return
     lows = [float(each.times[0]) for _, _, each, _ in found]
     longest = max(float(rows["value_ns"].max()) / _NS for _, _, _, rows in found)  # type: ignore[arg-type]
@@ -138,7 +138,7 @@ def _over_time(figure: Figure, axes: Axes, timed: Timed) -> None:
     windows = min(_WINDOWS, rows.height // _FEWEST)
     begin = timed.begin_ns or 0
     if rows.filter(pl.col("state") == DONE).is_empty():
-        _nothing(axes)
+        _nothing(axes, _missing(timed))
         return
     axes.set_xlabel("submitted, seconds after the first")
     axes.set_ylabel("seconds")
@@ -201,7 +201,7 @@ def _lives(axes: Axes, timed: Timed) -> None:
     _title(axes, f"The life of each workload{some}", pad=24)
     begin, look = timed.begin_ns, timed.looks.get(timed.clock)
     if n == 0 or begin is None or look is None:
-        _nothing(axes)
+        _nothing(axes, _missing(timed))
         return
     rows = frame[which.tolist()].to_dicts()
     pieces: dict[str, list[tuple[float, float, float]]] = {}
@@ -276,7 +276,7 @@ def _throughput(axes: Axes, timed: Timed) -> None:
     rate = timed.pods_per_s()
     _title(axes, "Pods scheduled a second")
     if rate is None:
-        _nothing(axes)
+        _nothing(axes, _missing(timed))
         return
     axes.stairs(rate.per_s, [*rate.seconds, rate.seconds[-1] + 1], color=style.MID, fill=True, alpha=0.35)
     axes.stairs(rate.per_s, [*rate.seconds, rate.seconds[-1] + 1], color=style.MID, linewidth=1.2)
@@ -311,7 +311,14 @@ def _gpus(axes: Axes, timed: Timed) -> None:
     axes.set_ylabel("GPUs")
 
 
-def _nothing(axes: Axes, text: str = "no workload came so far") -> None:
+def _missing(timed: Timed) -> str:
+    """Why a panel of moments since a submission is empty."""
+    if timed.workloads.height and timed.pods.height:
+        return "nobody recorded submissions: the tables have the phases of pods"
+    return "no workload came so far"
+
+
+def _nothing(axes: Axes, text: str) -> None:
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=style.MUTED)
     axes.set_xticks([])
     axes.set_yticks([])

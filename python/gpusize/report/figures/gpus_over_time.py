@@ -151,9 +151,11 @@ def _title(found: OverTime) -> str:
 
 def _subtitle(found: OverTime) -> str:
     rules = found.rules
+    # Autoscalers that are simulated go by rules of their own.
+    down = "" if found.scaled else f", scaled down after {format_duration(rules.scale_down_after_s)}"
     return (
         f"{clean(' and '.join(found.objectives), 60)}; windows of {format_duration(rules.window_s)}, start delay "
-        f"{format_duration(rules.start_delay_s)}, scaled down after {format_duration(rules.scale_down_after_s)}"
+        f"{format_duration(rules.start_delay_s)}{down}"
     )
 
 

@@ -87,7 +87,7 @@ def plan_figure(plan: WhatIf) -> Figure:
             _names(figure, axes, plan, lines)
         elif plan.price is not None:
             _money(axes, plan)
-        if len(lines) == 1 or any(line.refused for line in lines):
+        if len(lines) == 1 or plan.failed or any(line.refused for line in lines):
             # More time for an answer needs fewer GPUs: there is room on the other side.
             axes.legend(loc="upper right" if plan.axis == "bound" else "upper left", handlelength=1.8)
     return figure
@@ -168,12 +168,17 @@ def _draw(axes: Axes, plan: WhatIf, line: _Line, *, alone: bool) -> None:
         axes.fill_between([], [], [], color=line.color, alpha=0.18, linewidth=0, label="interval")
     if plan.failed:
         known = [(x, row.failed.gpus) for x, row in zip(xs, line.rows, strict=True) if row.failed is not None]
-        label = f"GPUs that stand {plan.failed} failed replica{'' if plan.failed == 1 else 's'}" if alone else None
-        axes.plot(
-            *zip(*known, strict=True), color=line.color, linestyle=(0, (1, 1.5)), linewidth=1.5, zorder=3, label=label
-        ) if known else None
+        dotted: dict[str, Any] = {"linestyle": (0, (1, 1.5)), "linewidth": 1.5}
+        if known:
+            axes.plot(*zip(*known, strict=True), color=line.color, zorder=3, **dotted)
+            if not any(each.get_label() == _failed_text(plan) for each in axes.lines):
+                axes.plot([], [], color=line.color if alone else style.MUTED, label=_failed_text(plan), **dotted)
     if alone:
         _numbers(axes, xs, counts, below=bool(plan.failed))
+
+
+def _failed_text(plan: WhatIf) -> str:
+    return f"GPUs that stand {plan.failed} failed replica{'' if plan.failed == 1 else 's'}"
 
 
 def _names(figure: Figure, axes: Axes, plan: WhatIf, lines: Sequence[_Line]) -> None:

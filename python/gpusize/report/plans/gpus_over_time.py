@@ -186,12 +186,14 @@ def _static(found: OverTime) -> str:
 def _rules(found: OverTime) -> str:
     rules = found.rules
     most = f" to {rules.max_replicas}" if rules.max_replicas is not None else " or more"
-    text = (
-        f"windows of {format_duration(rules.window_s)}; a replica takes requests "
-        f"{format_duration(rules.start_delay_s)} after it is requested, and is removed after "
-        f"{format_duration(rules.scale_down_after_s)} without need; "
-        f"{rules.min_replicas}{most} replicas of {gpus_text(found.replica_gpus)}"
-    )
+    delay, down = format_duration(rules.start_delay_s), format_duration(rules.scale_down_after_s)
+    text = f"windows of {format_duration(rules.window_s)}; a replica takes requests {delay} after it is requested"
+    replicas = f"{rules.min_replicas}{most} replicas of {gpus_text(found.replica_gpus)}"
+    if found.scaled:
+        # Autoscalers that are simulated go by rules of their own.
+        text += f"; planned, it is removed after {down} without need, and there are {replicas}"
+    else:
+        text += f", and is removed after {down} without need; {replicas}"
     if rules.headroom:
         text += f"; {100 * rules.headroom:.4g}% of what is needed on top"
     if rules.spare:
