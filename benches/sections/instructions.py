@@ -15,7 +15,7 @@ from benches.sections.cpu import CONNECTIONS, closed
 
 __all__ = ["callgrind", "collected", "instructions", "slope"]
 
-BOUND = 4000.0
+BOUND = 3600.0
 _COLLECTED = re.compile(r"Collected\s*:\s*(\d+)")
 
 
