@@ -230,6 +230,18 @@ def test_the_answer_says_what_would_change_it(levels):
     assert not any("pause" in text for text in ask(levels, think_s=1.0, think="fixed").changes)
 
 
+def test_a_count_of_tested_gpus_that_the_runs_contradict_is_said(levels):
+    text = "1 GPU was tested, as the runs say: 8 is not taken"
+    assert text in ask(levels, gpus=8).warnings
+    assert ask(levels, gpus=8).gpus == ask(levels).gpus
+    for gpus in (None, 1):
+        assert not any("is not taken" in each for each in ask(levels, gpus=gpus).warnings)
+    unknown = [replace(each, gpus=0) for each in levels]
+    found = ask(unknown, gpus=8)
+    assert found.tested_gpus == 8
+    assert not any("is not taken" in each for each in found.warnings)
+
+
 BUYS = ({"headroom": 0.3}, {"spare": 2}, {"host_gpus": 4}, {"host_gpus": 8, "headroom": 0.1})
 
 

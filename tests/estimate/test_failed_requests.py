@@ -146,6 +146,22 @@ def test_few_failures_move_the_quantile_to_a_higher_one() -> None:
     assert quantile_of_all(figures, "ttft", 0.9) is None
 
 
+@pytest.mark.parametrize("n", [20, 60, 700, 1_000, 123_460])
+def test_just_as_many_failures_as_are_allowed(n: int) -> None:
+    """0.95 / (1 - 0.05) is a little more than 1 in floating point."""
+    figures = figure_level(
+        {"kind": "closed", "concurrency": 4},
+        {"service_p95_s": 1.0, "service_p99_s": 2.0},
+        Remarks(),
+        {"counts": {"n": n, "errors": n // 20}},
+        gpus=1,
+        where="f",
+    )
+    assert quantile_of_all(figures, "service", 0.95) == 2.0
+    assert not misses_by_failures(figures, Slo.parse("p95 service <= 3s"))
+    assert misses_by_failures(figures, Slo.parse("p96 service <= 3s"))
+
+
 def test_what_an_import_found_wrong_weakens_the_answer() -> None:
     _, levels = sweep(0.0)
     for each in levels[1:]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["misses_by_failures", "quantile_of_all", "share_told", "told_requests"]
 
+ROUNDING: Final = 1e-9
+"""Of 5 % failed the 95th percentile is still there."""
 _STORED: Final = re.compile(r"p(\d+(?:\.\d+)?)_s")
 
 
@@ -37,7 +39,7 @@ def misses_by_failures(level: LevelData, slo: Slo) -> bool:
     n, failed = told_requests(level) if level.imported else _counted(level)
     if not failed or slo.kind == "share":
         return False
-    return slo.op in ("<=", "<") if slo.kind == "mean" else failed > (1 - slo.share) * n * (1 + 1e-9)
+    return slo.op in ("<=", "<") if slo.kind == "mean" else slo.share > (1 - failed / n) * (1 + ROUNDING)
 
 
 def quantile_of_all(level: LevelData, name: str, prob: float) -> float | None:
@@ -52,7 +54,7 @@ def quantile_of_all(level: LevelData, name: str, prob: float) -> float | None:
     if not failed:
         return level.quantile(name, prob)
     at = prob / (1 - failed / n) if failed < n else math.inf
-    if at > 1:
+    if at > 1 + ROUNDING:
         return math.inf
     exact = level.quantile(name, at)
     if exact is not None:

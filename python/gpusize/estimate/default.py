@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT", "FINAL", "believed", "default_answer", "too_few", "unlike"]
 
 DEFAULT: Final = "twin"
-FINAL: Final = ("single", "flat", "never", "failed")
+FINAL: Final = ("single", "flat", "never", "failures")
 """Refusals of the twin (``details["refusal"]``) that are about the question: no other method is asked after them."""
 LEAST_LOADS: Final = 2
 UNKNOWN_ROUTER: Final = (
@@ -84,8 +84,7 @@ def default_answer(
             )
         answer = unmissed(answer, tested, question, line, measure=not beyond)
     follow = answer.next_levels
-    failed = any(all(misses_by_failures(level, slo) for level in usable) for slo in question.slos)
-    if not (answer.answered or follow or answer.next_counts or failed):
+    if not (answer.answered or follow or answer.next_counts or _fails(usable, question)):
         follow = _beside(usable, question)
     if beyond:
         why = UNBELIEVED[findings.unbelieved(beyond[0]) or ""]
@@ -129,6 +128,11 @@ def _beyond(left: Sequence[LevelData], usable: Sequence[LevelData], question: Qu
     top = max((lv.concurrency for lv in usable if lv.concurrency), default=0)
     above = [lv for lv in left if (lv.concurrency or 0) > top]
     return _missed(above, question)
+
+
+def _fails(levels: Sequence[LevelData], question: Question) -> bool:
+    """Whether each level misses an SLO through failures alone, so that no other load would tell more."""
+    return any(all(misses_by_failures(level, slo) for level in levels) for slo in question.slos)
 
 
 def _missed(levels: Sequence[LevelData], question: Question) -> list[LevelData]:

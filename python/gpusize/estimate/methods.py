@@ -92,7 +92,9 @@ def estimate(
         answers = [asking.ask(method, asking.pooled)]
     spent = spent_on(found.kept)
     complete = [found.add_to(_with_changes(each, question, spent)) for each in answers]
-    return [with_tokens(as_bought(each, question), question) for each in complete]
+    said = _at_odds(asking.pooled, question)
+    bought = [with_tokens(as_bought(each, question), question) for each in complete]
+    return [replace(each, warnings=(*said, *each.warnings)) for each in bought] if said else bought
 
 
 def _with_changes(answer: Estimate, question: Question, spent: Spent | None) -> Estimate:
@@ -215,6 +217,15 @@ def _worth_asking(pooled: Sequence[LevelData], question: Question) -> list[str]:
 
 def _with_gpus(levels: Iterable[LevelData], question: Question) -> list[LevelData]:
     return [replace(lv, gpus=question.gpus) if question.gpus and not lv.gpus else lv for lv in levels]
+
+
+def _at_odds(levels: Sequence[LevelData], question: Question) -> tuple[str, ...]:
+    """That the runs say another number of GPUs than the question does, which is for those that say none."""
+    counts = sorted({level.gpus for level in levels})
+    if question.gpus is None or not counts or question.gpus in counts:
+        return ()
+    said = " and ".join(gpus_text(count) for count in counts)
+    return (f"{said} {'was' if counts == [1] else 'were'} tested, as the runs say: {question.gpus} is not taken",)
 
 
 LINE: Final = "slope"

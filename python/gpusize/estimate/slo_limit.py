@@ -125,7 +125,7 @@ def _by_slo(level: LevelData, slo: Slo, load: float) -> _Kept | None:
     if value is None or not value > 0:
         return None
     kept = 1 - value / bound
-    if (kept >= 0 or math.isinf(kept)) and level.met(slo) is False:
+    if math.isinf(value) or (kept >= 0 and level.met(slo) is False):
         # Requests that failed are endless: no bound is kept, however fast the others are.
         kept = FAILED
     return _Kept(load, kept, 0.0, 1.0, 0.0)

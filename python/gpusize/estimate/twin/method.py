@@ -85,7 +85,7 @@ class Fitted:
         if self._reason is None:
             self._sizer = Sizer(self._visits, self._objectives)
             self._reason = failing(self._sizer.curves)
-            self._refusal = "failed"
+            self._refusal = "failures"
 
     @property
     def replica_gpus(self) -> int:
