@@ -45,8 +45,12 @@ def test_stamps_of_whole_seconds_are_counted_second_by_second() -> None:
     times = np.array([0, 0, 1, 2, 2, 2, 3, 3]) * S
     found = throughput(times.astype(np.int64), 0, None)
     assert found is not None
-    np.testing.assert_array_equal(found.per_s, [2, 1, 3])
+    np.testing.assert_array_equal(found.per_s, [2, 1, 3, 2])
     assert (found.n, found.elapsed_s, found.most) == (8, 3.0, 3.0)
+    late = throughput(np.full(100, 5 * S), 0, None)
+    assert late is not None
+    np.testing.assert_array_equal(late.per_s, [0, 0, 0, 0, 0, 100])
+    assert (late.rate, late.most) == (20.0, 100.0)
     alone = throughput(np.array([0, 0]), 0, None)
     assert alone is not None
     assert alone.n == 2

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusize.analysis.failed_requests import misses_by_failures, quantile_of_all
+from gpusize.analysis.failed_requests import OF_FAILED, misses_by_failures, quantile_of_all
 from gpusize.analysis.level import LevelData
 from gpusize.analysis.slo import Slo
 from gpusize.estimate.methods import Question, estimate
@@ -80,11 +80,19 @@ def test_figures_are_judged_as_the_records_are(share: float, asked: float, bound
     assert misses_by_failures(figures, slo) == misses_by_failures(records, slo) == (failed > 1 - asked)
     attainment, n = records.attainment(slo)
     assert n == figures.meta["counts"]["n"]
-    at = quantile_of_all(figures, "runtime", asked)
-    assert at is not None
-    if math.isinf(at):
+    at = quantile_of_all(figures, "runtime", asked, bound)
+    if at is None:
+        # Beyond the highest that is stored, which is within the bound.
+        highest = figures.quantile("runtime", 0.999)
+        assert highest is not None
+        assert highest <= bound
+        assert asked / (1 - failed) > 0.999
+    elif math.isinf(at):
         assert attainment < asked
         assert figures.met(slo) is False
+    elif asked / (1 - failed) > 0.999:
+        assert at > bound
+        assert attainment < asked
     else:
         # Between stored percentiles the figures are straight, and the records are not.
         low, high = (records.attainment(Slo("percentile", "runtime", asked, "<=", by * at))[0] for by in (0.9, 1.1))
@@ -119,6 +127,27 @@ def test_a_mean_is_kept_by_none_of_which_a_request_failed(load: dict[str, Any], 
     assert "more requests failed than mean runtime <= 300ms allows" in str(some.reason)
 
 
+def test_percentiles_that_are_not_high_enough_are_said() -> None:
+    figures = [
+        figure_level(
+            {"kind": "closed", "concurrency": users},
+            {"service_p95_s": 0.1 * users, "service_p99_s": 0.11 * users},
+            Remarks(),
+            {"counts": {"n": 1_000, "errors": 5}, "achieved_rate": 10.0},
+            gpus=1,
+            where="f",
+        )
+        for users in (1, 2, 4)
+    ]
+    [found] = estimate(figures, Question(8, (Slo.parse("p99 service <= 1s"),)), "auto")
+    assert found.gpus is None
+    assert "the figures state no percentile that is high enough to tell" in str(found.reason)
+    # What is beyond the bound already is missed, however far the rest is beyond it.
+    [near] = estimate(figures, Question(8, (Slo.parse("p99 service <= 300ms"),)), "auto")
+    assert near.gpus is None
+    assert "concurrency 4, its smallest level, misses the SLO" in str(near.reason)
+
+
 def test_a_share_is_judged_by_the_figures_that_count_both() -> None:
     _, figures = both(8, 0.1)
     counts = figures.meta["counts"]
@@ -141,9 +170,53 @@ def test_few_failures_move_the_quantile_to_a_higher_one() -> None:
         gpus=1,
         where="f",
     )
-    assert quantile_of_all(figures, "service", 0.95) == pytest.approx(1 + (0.95 / 0.97 - 0.95) / 0.04)
-    assert quantile_of_all(figures, "service", 0.99) == math.inf
-    assert quantile_of_all(figures, "ttft", 0.9) is None
+    assert quantile_of_all(figures, "service", 0.95, 3.0) == pytest.approx(1 + (0.95 / 0.97 - 0.95) / 0.04)
+    assert quantile_of_all(figures, "service", 0.99, 3.0) == math.inf
+    assert quantile_of_all(figures, "ttft", 0.9, 3.0) is None
+
+
+@pytest.mark.parametrize("errors", [0, 1])
+@pytest.mark.parametrize("stored,asked", [((50,), 0.95), ((50, 90), 0.99), ((99,), 0.5), ((50, 99), 0.95)])
+def test_no_percentile_stands_for_another(stored: tuple[int, ...], asked: float, errors: int) -> None:
+    """With a failure as without: what the other tool did not state is not known."""
+    figures = figure_level(
+        {"kind": "closed", "concurrency": 4},
+        {f"service_p{q}_s": 0.1 * q for q in stored},
+        Remarks(),
+        {"counts": {"n": 1_000, "errors": errors}},
+        gpus=1,
+        where="f",
+    )
+    assert quantile_of_all(figures, "service", asked, 100.0) is None
+
+
+def test_times_that_are_of_failed_requests_too_are_taken_for_the_fastest() -> None:
+    facts = {"counts": {"n": 1_000, "errors": 20}, OF_FAILED: True}
+    figures = figure_level(
+        {"kind": "closed", "concurrency": 4},
+        {"service_p95_s": 1.0, "service_p99_s": 2.0},
+        Remarks(),
+        facts,
+        gpus=1,
+        where="f",
+    )
+    assert quantile_of_all(figures, "service", 0.95, 3.0) == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize("load", [{"users": 40}, {"users": 0, "rate": 150.0}])
+def test_shares_without_a_failure_are_kept(load: dict[str, Any]) -> None:
+    """They are no times: that none of them has one says nothing of failures."""
+    records = sweep(0.0)[0]
+    one, both_ = (
+        estimate(records, Question(slos=tuple(map(Slo.parse, texts)), **load), "auto")[0]
+        for texts in (["p95 runtime <= 300ms"], ["p95 runtime <= 300ms", "share ok >= 99%"])
+    )
+    assert one.gpus == both_.gpus == 3
+    [alone] = estimate(records, Question(slos=(Slo.parse("share error <= 1%"),), **load), "auto")
+    assert "requests failed" not in str(alone.reason)
+    some = sweep(0.1)[0]
+    [none] = estimate(some, Question(slos=(Slo.parse("share ok >= 99%"),), **load), "auto")
+    assert none.gpus is None
 
 
 @pytest.mark.parametrize("n", [20, 60, 700, 1_000, 123_460])
@@ -157,7 +230,8 @@ def test_just_as_many_failures_as_are_allowed(n: int) -> None:
         gpus=1,
         where="f",
     )
-    assert quantile_of_all(figures, "service", 0.95) == 2.0
+    assert quantile_of_all(figures, "service", 0.95, 1.5) == 2.0
+    assert quantile_of_all(figures, "service", 0.95, 3.0) is None
     assert not misses_by_failures(figures, Slo.parse("p95 service <= 3s"))
     assert misses_by_failures(figures, Slo.parse("p96 service <= 3s"))
 

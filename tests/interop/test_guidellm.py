@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import gpusize
+from gpusize.analysis.failed_requests import told_requests
+from gpusize.analysis.slo import Slo
 from gpusize.base.errors import ConfigError
 from gpusize.studies.imports.guess import formats
 from gpusize.studies.imports.guidellm import import_guidellm
@@ -169,3 +171,15 @@ def test_broken_reports_are_one_line(tmp_path: Path, change: dict, what: str):
         import_guidellm(put(tmp_path, raw("sampled") | change), tmp_path / "runs")
     assert "g.json" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_what_was_cut_off_at_the_end_is_no_request_of_which_a_share_failed(tmp_path: Path):
+    content = raw(SAMPLED[0])
+    [bench] = content["benchmarks"]
+    totals = bench["metrics"]["request_totals"]
+    good = totals["successful"]
+    totals |= {"errored": 3, "incomplete": 7, "total": good + 10}
+    [level] = gpusize.read(put(tmp_path, content), tmp_path / "out").levels
+    assert told_requests(level) == (good + 3, 3)
+    share, n = level.attainment(Slo.parse("share ok >= 99%"))
+    assert (share, n) == pytest.approx((good / (good + 3), good + 3))

@@ -14,18 +14,20 @@ if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
     from gpusize.analysis.slo import Slo
 
-__all__ = ["misses_by_failures", "quantile_of_all", "share_told", "told_requests"]
+__all__ = ["OF_FAILED", "misses_by_failures", "quantile_of_all", "share_told", "told_requests"]
 
 ROUNDING: Final = 1e-9
 """Of 5 % failed the 95th percentile is still there."""
+OF_FAILED: Final = "times_of_failed"
+"""In an imported level's facts: its times are of failed requests too."""
 _STORED: Final = re.compile(r"p(\d+(?:\.\d+)?)_s")
 
 
 def told_requests(level: LevelData) -> tuple[int, int]:
     """Requests of an imported level and how many of them failed, where its figures count both; else (0, 0)."""
     counts = level.meta.get("counts") or {}
-    n, failed = counts.get("n"), counts.get("errors")
-    return (int(n), int(failed)) if level.imported and n and failed is not None and failed <= n else (0, 0)
+    n, failed = (counts.get("n") or 0) - (counts.get("cancelled") or 0), counts.get("errors")
+    return (int(n), int(failed)) if level.imported and n > 0 and failed is not None and failed <= n else (0, 0)
 
 
 def share_told(level: LevelData, slo: Slo) -> tuple[float, int]:
@@ -42,10 +44,11 @@ def misses_by_failures(level: LevelData, slo: Slo) -> bool:
     return slo.op in ("<=", "<") if slo.kind == "mean" else slo.share > (1 - failed / n) * (1 + ROUNDING)
 
 
-def quantile_of_all(level: LevelData, name: str, prob: float) -> float | None:
+def quantile_of_all(level: LevelData, name: str, prob: float, bound: float) -> float | None:
     """A quantile over all requests of an imported level, failed ones taken for endless.
 
-    Between two stored percentiles it is taken for straight; beyond the highest stored one it is that one.
+    Between two stored percentiles it is taken for straight. Beyond the highest stored one it is that one where that is
+    beyond ``bound`` already; else nobody knows.
 
     Returns:
         In the metric's unit; infinite where more failed than lie above it, None where nothing is known.
@@ -53,21 +56,23 @@ def quantile_of_all(level: LevelData, name: str, prob: float) -> float | None:
     n, failed = told_requests(level)
     if not failed:
         return level.quantile(name, prob)
-    at = prob / (1 - failed / n) if failed < n else math.inf
-    if at > 1 + ROUNDING:
+    share = failed / n
+    if prob > (1 - share) * (1 + ROUNDING):
         return math.inf
+    # Where times are of failed requests too, these may be the fastest.
+    at = min(1.0, prob + share if level.meta.get(OF_FAILED) else prob / (1 - share))
+    if level.quantile(name, prob) is None:
+        return None
     exact = level.quantile(name, at)
     if exact is not None:
         return exact
     known = _stored(level, name) or (_stored(level, "runtime") if name == "service" else [])
-    above = [point for point in known if point[0] >= at]
     below = [point for point in known if point[0] < at]
-    if not known or not below:
-        return above[0][1] if above else None
-    if not above:
-        return below[-1][1]
-    (low, fast), (high, slow) = below[-1], above[0]
-    return fast + (slow - fast) * (at - low) / (high - low)
+    above = [point for point in known if point[0] >= at]
+    if below and above:
+        (low, fast), (high, slow) = below[-1], above[0]
+        return fast + (slow - fast) * (at - low) / (high - low)
+    return below[-1][1] if below and below[-1][1] > bound else None
 
 
 def _counted(level: LevelData) -> tuple[int, int]:

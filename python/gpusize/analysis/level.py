@@ -344,7 +344,7 @@ class LevelData:
         share, n = self.attainment(slo)
         if n == 0:
             # Another tool's percentiles have no interval; that too many failed is sure.
-            return False if misses_by_failures(self, slo) else None
+            return False if self.imported and misses_by_failures(self, slo) else None
         if slo.kind != "mean":
             return slo.met_by(share)
         judged = self.judged(slo)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from numbers import Real
+from numbers import Integral, Real
 from os import PathLike
 from typing import Any, Final
 
@@ -40,5 +40,5 @@ def check_kinds(values: Any, kinds: Mapping[str, Kind]) -> None:
     """
     for name, (types, words) in kinds.items():
         value = values[name] if isinstance(values, Mapping) else getattr(values, name)
-        if not isinstance(value, types) or (isinstance(value, bool) and types[0] in (int, Real)):
+        if not isinstance(value, types) or (isinstance(value, bool) and types[0] in (int, Integral, Real)):
             raise UsageError(f"{name} is of type {type(value).__name__}", name, f"give {words}")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpusize.analysis.failed_requests import misses_by_failures
+from gpusize.analysis.failed_requests import misses_by_failures, told_requests
 from gpusize.analysis.throughput import rates_of
 from gpusize.estimate.isotonic import decreasing
 from gpusize.estimate.question import gpus_text
@@ -195,7 +195,15 @@ def _without(at: SloLimit, levels: Sequence[LevelData], slo: Slo | None, kept: f
         low = round(at.at)
         fewer = tuple(sorted({1, max(1, low // 4), max(1, low // 2)}))
         return _Unknown(f"concurrency {low}, its smallest level, misses the SLO", fewer)
-    return _Unknown("no level has data for the SLO" if levels else "it has no closed-loop level")
+    return _Unknown(_no_data(levels, slo) if levels else "it has no closed-loop level")
+
+
+def _no_data(levels: Sequence[LevelData], slo: Slo | None) -> str:
+    if slo is not None and slo.kind == "percentile":
+        stated = [lv for lv in levels if told_requests(lv)[1] and lv.quantile(slo.metric, slo.share) is not None]
+        if stated:
+            return "requests failed, and the figures state no percentile that is high enough to tell"
+    return "no level has data for the SLO"
 
 
 def _fail(levels: Sequence[LevelData], slo: Slo | None) -> bool:
@@ -213,7 +221,7 @@ def _without_rate(at: SloLimit, levels: Sequence[LevelData], slo: Slo | None) ->
     if at.kind == "below":
         fewer = f"measure {at.at / 4:g} and {at.at / 2:g}"
         return _Unknown(f"{at.at:g} requests/s, its smallest level, is already too much; {fewer}")
-    return _Unknown("no level has data for the SLO")
+    return _Unknown(_no_data(levels, slo))
 
 
 def _curve(closed: Sequence[LevelData]) -> _Curve | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Real
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
 from gpusize.analysis.slo import Slo
@@ -48,9 +48,12 @@ PROCESSES: Final = ("poisson", "constant")
 
 _REAL: Final[Kind] = ((Real,), "a number")
 """Numbers of numpy, too."""
+_WHOLE: Final[Kind] = ((Integral,), "a whole number")
 _KINDS: Final[dict[str, Kind]] = {
-    **dict.fromkeys(("users", "gpus_per_replica", "think_s", "headroom", "spare", "risk"), _REAL),
-    **dict.fromkeys(("gpus", "rate", "host_gpus"), or_none(_REAL)),
+    **dict.fromkeys(("users", "think_s", "headroom", "risk"), _REAL),
+    **dict.fromkeys(("gpus_per_replica", "spare"), _WHOLE),
+    **dict.fromkeys(("gpus", "host_gpus"), or_none(_WHOLE)),
+    "rate": or_none(_REAL),
     **dict.fromkeys(("think", "router", "process"), TEXT),
     "slos": SEQUENCE,
 }

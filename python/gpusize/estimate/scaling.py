@@ -18,7 +18,7 @@ from gpusize.estimate.capacities import Capacity, capacities
 from gpusize.estimate.laws import LAWS, Count, Point, count_for, fit
 from gpusize.estimate.question import IN_FLIGHT, SCALING, Estimate, Question, binding, gpus_text
 from gpusize.estimate.users_in_flight import PAUSING, UsersInFlight
-from gpusize.estimate.ways_to_scale import in_host, options, whole_hosts
+from gpusize.estimate.ways_to_scale import in_host, options, unit_of, whole_hosts
 
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
@@ -200,7 +200,6 @@ def _warnings(count: Count, points: Sequence[Point], per: int, question: Questio
 def _details(
     found: Sequence[Capacity], points: Sequence[Point], count: Count, wanted: float, question: Question
 ) -> dict[str, Any]:
-    unit = "users" if question.rate is None else "requests/s"
     per, law = question.gpus_per_replica, count.law
     counts = len({p.count for p in points})
     # Parameters that do not pay are 0 in the law; their intervals say what they may be all the same.
@@ -208,7 +207,7 @@ def _details(
     smallest = found[0].load / found[0].gpus
     laws = {name: fit(points, name).law for name in LAWS[:counts]}
     return {
-        "unit": unit,
+        "unit": unit_of(question),
         "counts": [
             {
                 "gpus": c.gpus,

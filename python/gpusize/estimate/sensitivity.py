@@ -43,13 +43,14 @@ def _load(answer: Estimate, question: Question) -> str:
     while less > 0 and bought(less) == bought(answer.gpus):
         less -= step
     carried = load * top / answer.gpus_raw
-    texts = [f"more than about {_about(carried)} {unit} need more GPUs"] if carried >= load else []
+    # What was measured to be enough is known to be, and not how many fewer are, nor from where on more are needed.
+    measured = answer.gpus_low is None and answer.gpus_high == answer.gpus
+    more = "were not measured, and may need more GPUs" if measured else "need more GPUs"
+    texts = [f"more than about {_about(carried)} {unit} {more}"] if carried >= load else []
     fewer = load * less / answer.gpus_raw
     if less == answer.tested_gpus and question.rate is None and question.think == "none":
         # What the tested ones carry is known better than in proportion to what more of them do.
         fewer = answer.capacity_concurrency or fewer
-    # What was measured to be enough is known to be, and not how many fewer are.
-    measured = answer.gpus_low is None and answer.gpus_high == answer.gpus
     if less > 0 and fewer < load and not measured:
         enough = f"{gpus_text(bought(less))} {'is' if bought(less) == 1 else 'are'} enough"
         texts.append(f"for about {_about(fewer)} {unit} or fewer {enough}")

@@ -121,7 +121,7 @@ def _by_slo(level: LevelData, slo: Slo, load: float) -> _Kept | None:
     bound = slo.bound_s
     if bound is None or slo.op not in ("<=", "<"):
         return None
-    value = level.mean(slo.metric) if slo.kind == "mean" else quantile_of_all(level, slo.metric, slo.share)
+    value = level.mean(slo.metric) if slo.kind == "mean" else quantile_of_all(level, slo.metric, slo.share, bound)
     if value is None or not value > 0:
         return None
     kept = 1 - value / bound

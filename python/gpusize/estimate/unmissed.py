@@ -76,8 +76,10 @@ def _rise(levels: Sequence[LevelData], slos: Sequence[Slo]) -> str:
     """How the times of the SLO that is nearest to being missed change over the levels; empty where none is a time."""
     found = []
     for slo in slos:
+        if slo.kind == "share":
+            continue
         bound, first, last = slo.bound_s, level_value(levels[0], slo), level_value(levels[-1], slo)
-        if slo.kind != "share" and slo.op in ("<=", "<") and bound and first is not None and last is not None:
+        if slo.op in ("<=", "<") and bound and first is not None and last is not None:
             found.append((last / bound, slo, first, last))
     if not found or len(levels) < 2:
         return ""

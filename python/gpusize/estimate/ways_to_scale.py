@@ -12,7 +12,7 @@ from gpusize.estimate.laws import AMDAHL, LINEAR, Count, hosts_for
 from gpusize.estimate.laws.counts import worst
 from gpusize.estimate.question import Question, gpus_text
 
-__all__ = ["Option", "in_host", "options", "whole_hosts"]
+__all__ = ["Option", "in_host", "options", "unit_of", "whole_hosts"]
 
 _NAMES = {LINEAR: "in proportion", AMDAHL: "by Amdahl's law", "usl": "by the USL"}
 
@@ -60,7 +60,7 @@ def options(found: Sequence[Capacity], count: Count, wanted: float, question: Qu
 
 def in_host(count: Count, wanted: float, question: Question) -> Option:
     """More GPUs in the host that was measured: the law's count."""
-    per, unit = question.gpus_per_replica, _unit(question)
+    per, unit = question.gpus_per_replica, unit_of(question)
     low, high = _times(count.low, per), _times(count.high, per)
     follow = tuple(n * per for n in count.next)
     name = "more GPUs in that host"
@@ -87,7 +87,7 @@ def _perhaps(count: Count, wanted: float, question: Question) -> str:
         return "; by the lower end of the USL's interval no number is enough" if counts > 2 else ""
     least = worst(points)
     n = least.smallest(wanted)
-    per, unit = question.gpus_per_replica, _unit(question)
+    per, unit = question.gpus_per_replica, unit_of(question)
     if n is None:
         peak = gpus_text(max(1, round(least.peak)) * per)
         return f"; by the USL perhaps never, as it may peak at {least.limit:.4g} {unit} with {peak}"
@@ -113,7 +113,9 @@ def whole_hosts(question: Question, found: Sequence[Capacity], count: Count, wan
     way = _copies(gpus, load, se, wanted)
     if known is not None:
         return way
-    text = f"{way.text}; hosts of {gpus} were not measured: {load:.4g} {_unit(question)} each {_NAMES[count.law.name]}"
+    text = (
+        f"{way.text}; hosts of {gpus} were not measured: {load:.4g} {unit_of(question)} each {_NAMES[count.law.name]}"
+    )
     return Option(way.name, way.gpus, way.low, way.high, (gpus,), text, way.capacity)
 
 
@@ -131,8 +133,11 @@ def _copies(gpus: int, load: float, se: float, wanted: float) -> Option:
     )
 
 
-def _unit(question: Question) -> str:
-    return "users" if question.rate is None else "requests/s"
+def unit_of(question: Question) -> str:
+    """Of what is carried: users who pause are not all in flight."""
+    if question.rate is not None:
+        return "requests/s"
+    return "users" if question.think == "none" else "in flight"
 
 
 def _times(n: int | None, per: int) -> int | None:

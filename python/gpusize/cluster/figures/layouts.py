@@ -90,6 +90,8 @@ def _shown(timed: Timed, names: Sequence[str]) -> list[Phase]:
 
 def _of_pods(timed: Timed) -> list[Phase]:
     """The phases of pods, where nothing is known of workloads, as of imported measurements of pods."""
+    if timed.rows("scheduled").height:
+        return []
     return [phase for name, phase in POD_PHASES.items() if timed.rows(name).height]
 
 

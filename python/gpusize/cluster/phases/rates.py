@@ -32,7 +32,7 @@ class Throughput:
         idle_s: from the last end to the last look.
         seconds: begin of each second after ``begin_ns``; shape (m,).
         per_s: rate in each second, empty ones included; the last, which is cut off, over its own length, and left out
-            where that is short; shape (m,).
+            where that is short; shape (m,). Where the last end is on a whole second, that second is one of its own.
     """
 
     n: int
@@ -50,7 +50,8 @@ class Throughput:
     @property
     def most(self) -> float:
         """The rate of the second with the most, of whole ones where there are any."""
-        return float(self.per_s[: max(1, int(self.elapsed_s))].max())
+        whole = int(self.elapsed_s) + self.elapsed_s.is_integer()
+        return float(self.per_s[: max(1, whole)].max())
 
 
 def throughput(times_ns: NDArray[np.int64], begin_ns: int, look_ns: int | None) -> Throughput | None:
@@ -70,11 +71,11 @@ def throughput(times_ns: NDArray[np.int64], begin_ns: int, look_ns: int | None) 
     if after.size == 0:
         return None
     elapsed = float(after[-1] - begin_ns) / _NS
-    # An end on the last whole second, as all are where stamps have no parts of one, is of the next second.
+    # An end on a whole second, as all are where stamps have no parts of one, is of the second that begins there.
     bins = int(elapsed) + 1
     counts = np.bincount(((after - begin_ns) // int(_NS)).astype(np.int64), minlength=bins)
     lengths = np.ones(bins)
-    lengths[-1] = max(elapsed - (bins - 1), 1e-9)
+    lengths[-1] = 1.0 if elapsed.is_integer() else elapsed - (bins - 1)
     # A second that was cut off after its first hundredths says nothing of a rate.
     kept = bins if lengths[-1] >= 0.1 or bins == 1 else bins - 1
     idle = max(0.0, (look_ns - float(after[-1])) / _NS) if look_ns is not None else 0.0

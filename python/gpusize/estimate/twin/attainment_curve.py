@@ -168,7 +168,15 @@ class Curve:
     @property
     def fails(self) -> bool:
         """Whether no level has the quantile that is asked for, or the mean, as too many of its requests failed."""
-        return not self._places[0].size
+        return bool(self.levels) and all(self._at(level) == math.inf for level in self.levels)
+
+    def _at(self, level: Level) -> float:
+        """Logarithm of the quantile that is asked for, infinite for a miss; of a mean the mean."""
+        import numpy as np
+
+        if self.objective.share is None:
+            return level.mean
+        return float(np.quantile(level.logs, self.objective.share, method="inverted_cdf"))
 
     def location(self, users: float) -> float:
         """Logarithm of the quantile that is asked for, or of the mean, at so many requests in flight.
@@ -189,6 +197,7 @@ class Curve:
         x, y, n = self._places
         at = math.log(users)
         if not x.size:
+            # Of a share, which is no time, nothing grows.
             return math.inf, 0.0
         if x.size == 1:
             return float(y[0]), 0.0

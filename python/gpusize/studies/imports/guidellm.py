@@ -227,7 +227,9 @@ def _of_figures(
 ) -> LevelData:
     closed = setting["kind"] == "closed"
     total, failed = counts
-    others = total - (count(part(metrics, "request_totals", where), "successful", where) or 0)
+    good = count(part(metrics, "request_totals", where), "successful", where)
+    others = total - (good or 0)
+    cut_off = 0 if failed is None or good is None else total - failed - good
     figures = both(["service", "runtime"] if closed else ["service"], _quantiles(metrics, "request_latency", where))
     first = _quantiles(metrics, "time_to_first_token_ms", where, 1e-3)
     figures |= both(["ttft_sent", "ttft"] if closed else ["ttft_sent"], first)
@@ -247,6 +249,8 @@ def _of_figures(
         "counts": {
             "n": total,
             "errors": failed,
+            # Cut off at the end: neither answered nor failed.
+            **({"cancelled": cut_off} if cut_off > 0 else {}),
             "tokens_out_per_s": number(_summary(metrics, "output_tokens_per_second", where), "mean", where),
             "tokens_in_per_s": number(_summary(metrics, "prompt_tokens_per_second", where), "mean", where),
         },

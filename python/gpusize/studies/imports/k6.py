@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from gpusize.analysis.failed_requests import OF_FAILED
 from gpusize.analysis.level import LevelData
 from gpusize.analysis.windows import LITTLE_TOLERANCE
 from gpusize.base.errors import ConfigError
@@ -72,12 +73,14 @@ def _level(summary: Mapping[str, Any], where: str, gpus: int) -> LevelData:
     failed = None if share is None else round(share * total)
     remarks.failures(failed or 0, total)
     times = _quantiles(_values(metrics, _DURATION, where), f"{where}, {_DURATION}")
+    mixed = {}
     if failed:
         good = _quantiles(_values(metrics, _OK_ONLY, where), f"{where}, {_OK_ONLY}")
         if good:
             times = good
         elif failed < total:
             remarks.add("its times are of failed requests too: k6 gave none of the others alone", "inconsistent")
+            mixed = {OF_FAILED: True}
     every = _quantiles(_values(metrics, _DURATION, where), where).get("mean")
     dropped = count(_values(metrics, "dropped_iterations", where), "count", where)
     users = _users(metrics, rate, every, where) if not dropped else None
@@ -101,6 +104,7 @@ def _level(summary: Mapping[str, Any], where: str, gpus: int) -> LevelData:
             "errors": failed,
         },
         "achieved_rate": None if ok is None else rate * ok / total,
+        **mixed,
         "total_runtime_s": _seconds(summary, where),
         "k6": {"iterations": count(_values(metrics, "iterations", where), "count", where), "dropped": dropped},
     }

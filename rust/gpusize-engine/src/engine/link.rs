@@ -103,7 +103,7 @@ impl State {
         if self.is_held
             && let Poll::Ready(flushed) = self.stream.poll_flush(cx)
         {
-            self.is_held = false;
+            self.is_held = flushed.is_err();
             return flushed;
         }
         Ok(())
