@@ -181,11 +181,3 @@ def test_the_rates_of_replicas_add_up_to_that_of_the_level():
     source = {**SOURCE, "targets": [{"url": f"http://127.0.0.{k}/"} for k in range(3)]}
     lv = level(16, {**columns_, "target": target}, duration_s=2, source=source)
     assert breakdown([lv], "target")["achieved_rate"].sum() == pytest.approx(throughput(lv).achieved)
-
-
-@pytest.mark.parametrize("n", [1, 3])
-def test_requests_that_were_due_at_once_were_offered_at_no_rate(n):
-    """Of an import without the times of its load the window is that of its due times: a nanosecond, not a billion/s."""
-    at = {name: [START_NS] * n for name in ("due_ns", "fired_ns", "sent_ns")}
-    found = throughput(level(None, {**at, "end_ns": [START_NS + 50 * MS] * n}, rate=5.0))
-    assert (found.offered, found.achieved) == (None, None)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpusize.analysis.delivery.intended import is_ramp
 from gpusize.analysis.metrics import NS_PER_S
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
 
 __all__ = ["Throughput", "achieved_by", "rates_of", "responses", "throughput"]
-
-
-MOMENT_S: Final = 1e-6
-"""What was due within this was due at once, at no rate."""
 
 
 class Throughput(NamedTuple):
@@ -70,8 +66,8 @@ def throughput(level: LevelData) -> Throughput:
     due_s = sum(_span_s(*_due_window(visit)) for visit in visits)
     found = [_responses(visit) for visit in visits]
     length_s = sum(each.length_s for each in found)
-    offered = sum(level.outcomes().values()) / due_s if due_s > MOMENT_S else None
-    if length_s <= MOMENT_S:
+    offered = sum(level.outcomes().values()) / due_s if due_s > 0 else None
+    if length_s <= 0:
         return Throughput(offered, None, None, None)
     columns = zip(*((each.answered, each.tokens_out, each.tokens_in) for each in found), strict=True)
     answered, tokens_out, tokens_in = ([value for value in column if value is not None] for column in columns)
@@ -106,7 +102,7 @@ def achieved_by(level: LevelData, column: str) -> dict[int, float] | None:
 
     found = [_responses(visit) for visit in level.visits()]
     length_s = sum(each.length_s for each in found)
-    if length_s <= MOMENT_S:
+    if length_s <= 0:
         return None
     rates: dict[int, float] = {}
     for visit, each in zip(level.visits(), found, strict=True):
