@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import gpusize
+from gpusize.analysis.failed_requests import quantile_of_all
 from gpusize.base.errors import ConfigError
 from gpusize.studies.imports.guess import formats
 from gpusize.studies.imports.k6 import import_k6
@@ -91,6 +92,16 @@ def test_failures_stay_out_of_the_times(tmp_path: Path, shape: str):
     assert (row["errors"], row["achieved_rate"]) == (250, 150.0)
     assert row["service_p95_s"] == 2 * TIMES["p(95)"] / 1e3
     assert "250 of 1,000 requests failed" in row["alerts"][0]
+
+
+@pytest.mark.parametrize("share,p95_s", [(0.0, 0.0755), (0.02, 0.0755 + 0.5 * (0.12025 - 0.0755))])
+def test_times_that_are_of_failed_requests_too_are_taken_for_the_fastest(tmp_path: Path, share: float, p95_s: float):
+    """Of 2 % failed, the fastest perhaps, the 95th percentile of all is at 97 among the times that k6 states."""
+    failed = round(1000 * share)
+    made = metrics(http_req_failed={"passes": failed, "fails": 1000 - failed, "value": share})
+    del made["http_req_duration{expected_response:true}"]
+    [level] = gpusize.read(put(tmp_path, made, "export"), tmp_path / "out").levels
+    assert quantile_of_all(level, "service", 0.95, 1.0) == pytest.approx(p95_s)
 
 
 def test_waits_for_connections_leave_the_runtime_unknown(tmp_path: Path):

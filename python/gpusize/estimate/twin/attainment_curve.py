@@ -182,7 +182,7 @@ class Curve:
         """Logarithm of the quantile that is asked for, or of the mean, at so many requests in flight.
 
         From a weighted straight line through the levels near it (Cleveland 1979, local regression), as far around as
-        two levels reach, never falling.
+        two levels reach, never falling. Infinite where no level has it, as of a share, which is no time.
         """
         return self._line(users)[0]
 
@@ -197,7 +197,6 @@ class Curve:
         x, y, n = self._places
         at = math.log(users)
         if not x.size:
-            # Of a share, which is no time, nothing grows.
             return math.inf, 0.0
         if x.size == 1:
             return float(y[0]), 0.0
@@ -318,7 +317,7 @@ class Curve:
         if self.objective.share is None:
             return mean_kept(self.mean_over_bound(users).value / stretch)
         if users not in self._weighed:
-            here = self.location(users) if self._places[0].size else math.inf
+            here = self.location(users)
             rows = self._rows(users, 1.0, here)
             weights = [1 / (error**2 + bent**2) for _, _, error, _, bent in rows]
             total = sum(weights)

@@ -84,8 +84,7 @@ class Fitted:
         self._refusal = "data"
         if self._reason is None:
             self._sizer = Sizer(self._visits, self._objectives)
-            self._reason = failing(self._sizer.curves)
-            self._refusal = "failures"
+            self._reason, self._refusal = failing(self._sizer.curves), "failures"
 
     @property
     def replica_gpus(self) -> int:

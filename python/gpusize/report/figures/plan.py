@@ -87,7 +87,7 @@ def plan_figure(plan: WhatIf) -> Figure:
             _names(figure, axes, plan, lines)
         elif plan.price is not None:
             _money(axes, plan)
-        if len(lines) == 1 or plan.failed or any(line.refused for line in lines):
+        if axes.get_legend_handles_labels()[0]:
             # More time for an answer needs fewer GPUs: there is room on the other side.
             axes.legend(loc="upper right" if plan.axis == "bound" else "upper left", handlelength=1.8)
     return figure
