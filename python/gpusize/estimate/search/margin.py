@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gpusize.estimate.twin.attainment_curve import mean_error
+from gpusize.estimate.twin.level_shares import mean_error
 
 if TYPE_CHECKING:
     import numpy as np

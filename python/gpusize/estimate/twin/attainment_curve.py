@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from gpusize.estimate.twin.level_shares import FEWEST_BATCHES, Level, Moved, Share, mean_error, share_within
 from gpusize.estimate.twin.visit_data import mean_kept
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from gpusize.estimate.twin.visit_data import Objective, Observed
 
-__all__ = ["Curve", "Level", "Share", "mean_error"]
+__all__ = ["Curve"]
 
 NEAR: Final = 0.15
 """Bandwidth in log c of the line through the levels' means."""
@@ -42,9 +43,6 @@ FLAT: Final = 0.01
 """Quantiles are never taken for more precise than this."""
 BENT: Final = 0.3
 """A moved bound is off by this share of the move: shapes are not quite the same at other loads."""
-FEWEST_BATCHES: Final = 4
-DESIGN: Final = 1.9
-"""Where there are fewer batches: the root of the median design effect of requests near the capacity, 3.5."""
 LEAST_DESIGN: Final = 60
 """Requests of a level without which it says nothing of the design effect."""
 BATCH_RESIDENCES: Final = 2.0
@@ -53,30 +51,6 @@ FAILED: Final = 100.0
 """Of a mean over its bound where requests failed at every level near: far from kept, and finite in sums."""
 BESIDE: Final = 0.3
 """Visits without a steady part do not count where two that have one are so near, in log c."""
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """An attainment and its standard error, with the degrees of freedom that the error rests on."""
-
-    value: float
-    error: float
-    freedom: float
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Level:
-    """Values of one number of users, of all its visits."""
-
-    users: int
-    mean_log: float
-    mean: float
-    logs: NDArray[np.float64]
-    """Logarithms of the values in order of due times; infinite for misses."""
-    edges: NDArray[np.intp]
-    """Where batches begin and end."""
-    settled: bool = True
-    """Whether a visit had a steady part; times of the others hold their beginning too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +211,9 @@ class Curve:
 
     def own(self, level: Level) -> Share:
         """What one level alone says."""
-        return self._own(level, math.log(self.objective.bound) if self.objective.bound > 0 else -math.inf)
+        return share_within(
+            level, math.log(self.objective.bound) if self.objective.bound > 0 else -math.inf, self._design
+        )
 
     def tail(self, level: Level, share: float, *, least: float = FLAT) -> tuple[float, float, float] | None:
         """Logarithm of one level's quantile, its standard error, and degrees of freedom; of a mean's curve of the mean.
@@ -255,19 +231,12 @@ class Curve:
         at = float(np.quantile(level.logs, share, method="inverted_cdf"))
         if not math.isfinite(at):
             return None
-        own = self._own(level, at)
+        own = share_within(level, at, self._design)
         around = [max(share - own.error, 0.01), min(share + own.error, 1.0)]
         low, high = (float(each) for each in np.quantile(level.logs, around, method="inverted_cdf"))
         if not (math.isfinite(low) and math.isfinite(high)):
             return None
         return at, max(least, 0.5 * (high - low)), own.freedom
-
-    def _own(self, level: Level, limit: float) -> Share:
-        import numpy as np
-
-        sums = np.add.reduceat(level.logs <= limit, level.edges[:-1], dtype=float)
-        sizes = np.diff(level.edges).astype(float)
-        return Share(float(sums.sum() / sizes.sum()), *_error(sums, sizes, self._design))
 
     @cached_property
     def _design(self) -> float:
@@ -318,12 +287,10 @@ class Curve:
             return mean_kept(self.mean_over_bound(users).value / stretch)
         if users not in self._weighed:
             here = self.location(users)
-            rows = self._rows(users, 1.0, here)
-            weights = [1 / (error**2 + bent**2) for _, _, error, _, bent in rows]
-            total = sum(weights)
+            near = self._rows(users, 1.0, here)
             self._weighed[users] = [
-                (w / total, here - self.location(each.users) if math.isfinite(here) else 0.0, np.sort(each.logs))
-                for w, (each, *_) in zip(weights, rows, strict=True)
+                (float(w), here - self.location(each.users) if math.isfinite(here) else 0.0, np.sort(each.logs))
+                for w, each in zip(near.weights(), near.levels, strict=True)
             ]
         with np.errstate(divide="ignore"):
             limits = math.log(self.objective.bound) + np.log(stretch)
@@ -367,33 +334,33 @@ class Curve:
         import numpy as np
 
         here = self.location(users) if self._places[0].size else math.inf
-        rows = self._rows(users, stretch, here)
-        share, error, freedom, bent = np.array([row[1:] for row in rows]).T
-        weight = 1 / (error**2 + bent**2)
-        weight /= weight.sum()
-        spread = float(np.sqrt((weight**2 * (error**2 + bent**2)).sum()))
-        variances = (weight * error) ** 2
-        return Share(float(weight @ share), spread, float(variances.sum() ** 2 / (variances**2 / freedom).sum()))
+        near = self._rows(users, stretch, here)
+        weight = near.weights()
+        spread = float(np.sqrt((weight**2 * (near.error**2 + near.bent**2)).sum()))
+        variances = (weight * near.error) ** 2
+        freedom = float(variances.sum() ** 2 / (variances**2 / near.freedom).sum())
+        return Share(float(weight @ near.share), spread, freedom)
 
-    def _rows(self, users: int, stretch: float, here: float) -> list[tuple[Level, float, float, float, float]]:
-        """The levels near enough, with share, error, degrees of freedom and what the move may be wrong by."""
+    def _rows(self, users: int, stretch: float, here: float) -> Moved:
+        """The levels near enough, moved."""
         import numpy as np
 
         limit = math.log(self.objective.bound * stretch) if self.objective.bound > 0 else -math.inf
-        rows = []
+        levels, rows = [], []
         for each in self.levels:
             if abs(math.log(each.users / users)) > self._reach(users):
                 continue
             move = here - self.location(each.users) if math.isfinite(here) else 0.0
-            moved = self._own(each, limit - move)
+            moved = share_within(each, limit - move, self._design)
             share = moved.value
             # What a wrong move is worth in attainment: the share of values between both bounds.
             wrong = BENT * abs(move) + BENT * 0.2 * abs(math.log(each.users / users))
             bent = 0.5 * float(np.mean(np.abs(each.logs + move - limit) <= max(wrong, 1e-9))) if wrong > 0 else 0.0
             if wrong > 0:
                 bent = max(bent, wrong * max(share * (1 - share), 1 / each.logs.size))
-            rows.append((each, share, moved.error, moved.freedom, bent))
-        return rows
+            levels.append(each)
+            rows.append((share, moved.error, moved.freedom, bent))
+        return Moved(levels, *np.array(rows).T)
 
     def _reach(self, users: int) -> float:
         """How far, in log c, levels are brought to bear: at least as far as the nearest one."""
@@ -402,38 +369,3 @@ class Curve:
             away = sorted(abs(math.log(each.users / users)) for each in self.levels)
             self._far[key] = max(REACH, 1.5 * away[0] if away[0] > 0 else 0.0)
         return self._far[key]
-
-
-def mean_error(level: Level) -> tuple[float, float]:
-    """Standard error of a level's mean as a share of it, from batches, and its degrees of freedom.
-
-    Never below that of independent requests; infinite where a request failed.
-    """
-    import numpy as np
-
-    values, sizes = np.exp(level.logs), np.diff(level.edges).astype(float)
-    if not math.isfinite(level.mean) or level.mean <= 0:
-        return math.inf, float(FEWEST_BATCHES)
-    k, n = sizes.size, values.size
-    floor = float(values.std()) / math.sqrt(n) / level.mean
-    if k < FEWEST_BATCHES:
-        return DESIGN * floor, float(FEWEST_BATCHES)
-    off = np.add.reduceat(values, level.edges[:-1]) - level.mean * sizes
-    return max(floor, math.sqrt(float(off @ off) * k / (k - 1)) / n / level.mean), float(k - 1)
-
-
-def _error(goods: NDArray[np.float64], sizes: NDArray[np.float64], design: float) -> tuple[float, float]:
-    """Standard error of a ratio from batches, and its degrees of freedom.
-
-    Never below that of requests with the curve's design effect, and half a miss and half a hit more: where all batches
-    agree, they do not prove that the share is 0 or 1.
-    """
-    k, total = sizes.size, float(sizes.sum())
-    share = float(goods.sum()) / total
-    smooth = (share * total + 0.5) / (total + 1)
-    floor = math.sqrt(design * smooth * (1 - smooth) / total)
-    if k < FEWEST_BATCHES:
-        return max(DESIGN, math.sqrt(design)) / math.sqrt(design) * floor, float(FEWEST_BATCHES)
-    off = goods - share * sizes
-    error = math.sqrt(float(off @ off) * k / (k - 1)) / total
-    return max(error, floor), float(k - 1)

@@ -25,7 +25,8 @@ from gpusize.estimate.twin.load import ClusterLoad
 from gpusize.estimate.twin.simulate import Replica, Trial
 
 if TYPE_CHECKING:
-    from gpusize.estimate.twin.attainment_curve import Curve, Level, Share
+    from gpusize.estimate.twin.attainment_curve import Curve
+    from gpusize.estimate.twin.level_shares import Level, Share
 
 __all__ = ["Candidate", "calibrated", "felt", "stretch_of"]
 

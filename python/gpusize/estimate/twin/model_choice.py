@@ -16,7 +16,7 @@ from gpusize.estimate.twin.resemblance import runtimes_off
 from gpusize.estimate.twin.static_batch_model import COMPANY_ERROR
 
 if TYPE_CHECKING:
-    from gpusize.estimate.twin.attainment_curve import Share
+    from gpusize.estimate.twin.level_shares import Share
     from gpusize.estimate.twin.visit_data import Observed
 
 __all__ = ["choose"]

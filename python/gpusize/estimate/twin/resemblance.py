@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from gpusize.estimate.twin.attainment_curve import Level
+    from gpusize.estimate.twin.level_shares import Level
     from gpusize.estimate.twin.visit_data import Observed
 
 __all__ = ["Records", "runtimes_off"]

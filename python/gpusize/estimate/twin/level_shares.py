@@ -1,0 +1,107 @@
+"""What single levels say of a share of their requests, or of their mean, and how sure it is.
+
+Errors come from batches of time, never from single requests: requests of one batch share their iterations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["FEWEST_BATCHES", "Level", "Moved", "Share", "mean_error", "share_within"]
+
+FEWEST_BATCHES: Final = 4
+DESIGN: Final = 1.9
+"""Where there are fewer batches: the root of the median design effect of requests near the capacity, 3.5."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """An attainment and its standard error, with the degrees of freedom that the error rests on."""
+
+    value: float
+    error: float
+    freedom: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Level:
+    """Values of one number of users, of all its visits."""
+
+    users: int
+    mean_log: float
+    mean: float
+    logs: NDArray[np.float64]
+    """Logarithms of the values in order of due times; infinite for misses."""
+    edges: NDArray[np.intp]
+    """Where batches begin and end."""
+    settled: bool = True
+    """Whether a visit had a steady part; times of the others hold their beginning too."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moved:
+    """Levels near a load, moved to it: arrays of shape (n,)."""
+
+    levels: Sequence[Level]
+    share: NDArray[np.float64]
+    error: NDArray[np.float64]
+    """Of the shares, by each level's own batches."""
+    freedom: NDArray[np.float64]
+    bent: NDArray[np.float64]
+    """What the move may be wrong by."""
+
+    def weights(self) -> NDArray[np.float64]:
+        """How much each level counts, all together 1."""
+        weight = 1 / (self.error**2 + self.bent**2)
+        return weight / weight.sum()
+
+
+def share_within(level: Level, limit: float, design: float) -> Share:
+    """How many of a level's values are at most so large: ``limit`` is a logarithm."""
+    import numpy as np
+
+    sums = np.add.reduceat(level.logs <= limit, level.edges[:-1], dtype=float)
+    sizes = np.diff(level.edges).astype(float)
+    return Share(float(sums.sum() / sizes.sum()), *_error(sums, sizes, design))
+
+
+def mean_error(level: Level) -> tuple[float, float]:
+    """Standard error of a level's mean as a share of it, from batches, and its degrees of freedom.
+
+    Never below that of independent requests; infinite where a request failed.
+    """
+    import numpy as np
+
+    values, sizes = np.exp(level.logs), np.diff(level.edges).astype(float)
+    if not math.isfinite(level.mean) or level.mean <= 0:
+        return math.inf, float(FEWEST_BATCHES)
+    k, n = sizes.size, values.size
+    floor = float(values.std()) / math.sqrt(n) / level.mean
+    if k < FEWEST_BATCHES:
+        return DESIGN * floor, float(FEWEST_BATCHES)
+    off = np.add.reduceat(values, level.edges[:-1]) - level.mean * sizes
+    return max(floor, math.sqrt(float(off @ off) * k / (k - 1)) / n / level.mean), float(k - 1)
+
+
+def _error(goods: NDArray[np.float64], sizes: NDArray[np.float64], design: float) -> tuple[float, float]:
+    """Standard error of a ratio from batches, and its degrees of freedom.
+
+    Never below that of requests with the curve's design effect, and half a miss and half a hit more: where all batches
+    agree, they do not prove that the share is 0 or 1.
+    """
+    k, total = sizes.size, float(sizes.sum())
+    share = float(goods.sum()) / total
+    smooth = (share * total + 0.5) / (total + 1)
+    floor = math.sqrt(design * smooth * (1 - smooth) / total)
+    if k < FEWEST_BATCHES:
+        return max(DESIGN, math.sqrt(design)) / math.sqrt(design) * floor, float(FEWEST_BATCHES)
+    off = goods - share * sizes
+    error = math.sqrt(float(off @ off) * k / (k - 1)) / total
+    return max(error, floor), float(k - 1)
