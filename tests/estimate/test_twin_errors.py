@@ -46,6 +46,31 @@ def test_a_level_without_a_miss_is_not_sure_where_misses_come_together():
     assert together.at(12).error > 2 * alone.at(12).error
 
 
+def test_few_requests_that_all_keep_the_bound_do_not_outweigh_many_that_do_not():
+    """As of a real server whose speed wandered: a look at 48 users was lucky, and its neighbours say so."""
+    wanders = drawn(46, 1.0, n=550)
+    slower = np.exp(np.linspace(math.log(1.75), math.log(2.6), 550))
+    wanders = replace(wanders, values=slower * wanders.values ** (0.05 / 0.3))
+    lucky = drawn(48, 1.0, n=120)
+    lucky = replace(lucky, values=1.7 * lucky.values ** (0.05 / 0.3))
+    curve = Curve(OBJECTIVE, 0, [drawn(30, 0.5, n=70), wanders, lucky, drawn(54, 2.6, n=500)])
+    own = curve.own(curve.levels[1])
+    assert own.value < 0.5
+    assert curve.own(curve.levels[2]).value == 1.0
+    assert abs(curve.at(46).value - own.value) < 3 * own.error
+
+
+def test_levels_of_different_length_do_not_lean_to_those_that_were_lucky():
+    """Short levels miss nothing in one case of several; those that do not must not count for more than the others."""
+    truth = float(np.mean([Curve(OBJECTIVE, 0, [drawn(46, 1.22, n=20_000, seed=s)]).at(46).value for s in range(3)]))
+    found = []
+    for seed in range(80):
+        lengths = enumerate(((44, 60), (46, 600), (48, 60)))
+        seen = [drawn(users, 1.22, n=n, batch=0.6, seed=7 * seed + k) for k, (users, n) in lengths]
+        found.append(Curve(OBJECTIVE, 0, seen).at(46).value)
+    assert np.mean(found) == pytest.approx(truth, abs=0.008)
+
+
 @dataclass(frozen=True)
 class Halved:
     """A model that says of every load that a half of the requests miss, and that hardly depends on the bound."""

@@ -9,7 +9,8 @@ its nearness:
     w_j = 1 / (s_j^2 + b_j^2)
     l(c) = log of the quantile that is asked for, from a weighted straight line through the levels near c
 
-with s_j the standard error of A_j and b_j the attainment that a move which is 30 % wrong would be off by.
+with s_j the standard error of A_j, never below that of as many requests at the levels' common share, and b_j the
+attainment that a move which is 30 % wrong would be off by.
 
 A mean is moved likewise, by the distance of the levels' means. The uncertainty comes from batches of time (Law,
 Simulation Modeling and Analysis, 5th ed., section 9.5.3: batch means), each at least two residence times long, never
@@ -290,7 +291,7 @@ class Curve:
             near = self._rows(users, 1.0, here)
             self._weighed[users] = [
                 (float(w), here - self.location(each.users) if math.isfinite(here) else 0.0, np.sort(each.logs))
-                for w, each in zip(near.weights(), near.levels, strict=True)
+                for w, each in zip(near.weights(self._design)[0], near.levels, strict=True)
             ]
         with np.errstate(divide="ignore"):
             limits = math.log(self.objective.bound) + np.log(stretch)
@@ -335,9 +336,9 @@ class Curve:
 
         here = self.location(users) if self._places[0].size else math.inf
         near = self._rows(users, stretch, here)
-        weight = near.weights()
-        spread = float(np.sqrt((weight**2 * (near.error**2 + near.bent**2)).sum()))
-        variances = (weight * near.error) ** 2
+        weight, error = near.weights(self._design)
+        spread = float(np.sqrt((weight**2 * (error**2 + near.bent**2)).sum()))
+        variances = (weight * error) ** 2
         freedom = float(variances.sum() ** 2 / (variances**2 / near.freedom).sum())
         return Share(float(weight @ near.share), spread, freedom)
 
@@ -359,7 +360,7 @@ class Curve:
             if wrong > 0:
                 bent = max(bent, wrong * max(share * (1 - share), 1 / each.logs.size))
             levels.append(each)
-            rows.append((share, moved.error, moved.freedom, bent))
+            rows.append((share, moved.error, moved.freedom, bent, float(each.logs.size)))
         return Moved(levels, *np.array(rows).T)
 
     def _reach(self, users: int) -> float:

@@ -56,11 +56,14 @@ class Moved:
     freedom: NDArray[np.float64]
     bent: NDArray[np.float64]
     """What the move may be wrong by."""
+    sizes: NDArray[np.float64]
+    """Requests."""
 
-    def weights(self) -> NDArray[np.float64]:
-        """How much each level counts, all together 1."""
-        weight = 1 / (self.error**2 + self.bent**2)
-        return weight / weight.sum()
+    def weights(self, design: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """How much each level counts, all together 1, and the standard errors of their shares."""
+        error = _errors(self, design)
+        weight = 1 / (error**2 + self.bent**2)
+        return weight / weight.sum(), error
 
 
 def share_within(level: Level, limit: float, design: float) -> Share:
@@ -70,6 +73,21 @@ def share_within(level: Level, limit: float, design: float) -> Share:
     sums = np.add.reduceat(level.logs <= limit, level.edges[:-1], dtype=float)
     sizes = np.diff(level.edges).astype(float)
     return Share(float(sums.sum() / sizes.sum()), *_error(sums, sizes, design))
+
+
+def _errors(near: Moved, design: float) -> NDArray[np.float64]:
+    """Standard errors of the levels' moved shares, none below what so many requests scatter by at the common share.
+
+    A level of a hundred requests that all keep the bound does not know that better than one of a thousand, of which one
+    in three misses it: what is rare in few requests is not seen. Hence levels are weighed by how many requests they
+    have (as in a test that their shares are one), and not by the share that they found.
+    """
+    import numpy as np
+
+    independent = design / near.sizes
+    weight = 1 / (0.25 * independent + near.bent**2)
+    share = min(1.0, max(0.0, float(weight @ near.share / weight.sum())))
+    return np.maximum(near.error, np.sqrt(share * (1 - share) * independent))
 
 
 def mean_error(level: Level) -> tuple[float, float]:
