@@ -76,7 +76,7 @@ def test_an_error_at_one_load_falls_with_the_root_of_the_requests() -> None:
 
 
 def details(**more: Any) -> dict[str, Any]:
-    known = {"error": 0.03, "misfit": 0.02, "freedom": 20.0, "situation": "even", "model": "batching", "counts": []}
+    known = {"error": 0.03, "misfit": 0.02, "freedom": 20.0, "situation": "even", "model": "batching", "slowness": []}
     return {**known, "halves": [0.07, 0.07], **more}
 
 
@@ -109,7 +109,7 @@ def test_what_is_no_chance_stays() -> None:
 
 @pytest.mark.parametrize(
     "more",
-    [{"halves": [0.07, None]}, {"raw_interval": [7.0, None]}, {"counts": [1, 2]}, {"halves": None}],
+    [{"halves": [0.07, None]}, {"raw_interval": [7.0, None]}, {"slowness": [(2, 1.1, 0.02)]}, {"halves": None}],
 )
 def test_an_open_end_is_not_foretold(more: dict[str, Any]) -> None:
     assert foretold_interval(details(raw_interval=[7.0, 9.0]) | more, 8.0, 2.0) is None

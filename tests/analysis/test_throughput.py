@@ -74,6 +74,25 @@ def test_a_level_after_an_overload_is_not_charged_with_its_backlog():
     assert found.achieved == pytest.approx(20, rel=0.1)
 
 
+@pytest.mark.parametrize("rate", [20, 80, 320])
+def test_thirty_requests_at_once_do_not_make_a_target_faster(rate):
+    """Four at a time, each 0.92 s: 4.3 per second, however fast they are asked for."""
+    length_s = 30 / rate
+    due = arrivals("constant", rate, length_s)[:30]
+    found = throughput(made(due, served(due, 0.92, ((0.0, 4),)), rate, length_s))
+    assert found.offered == pytest.approx(rate)
+    # The last of eight rounds has two requests, and the first begins as it is asked for.
+    assert found.achieved == pytest.approx(30 / (8 * 0.92), rel=0.05)
+
+
+def test_a_burst_that_ends_in_a_burst_took_its_time():
+    """Ten requests of one moment that are all answered 213 ms later are 47 per second, not thousands."""
+    due = np.linspace(0.0, 0.0001, 10)
+    found = throughput(made(due, due + 0.213, 1e5, 0.0002, tokens_out=[10] * 10))
+    assert found.achieved == pytest.approx(10 / 0.213, rel=0.01)
+    assert found.tokens_out == pytest.approx(100 / 0.213, rel=0.01)
+
+
 def test_nothing_counts_after_the_level_was_ended():
     due = arrivals("constant", 10, 4)
     lv = made(due, due + 3.0, 10, 10)

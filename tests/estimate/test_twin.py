@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import io
+import re
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from rich.console import Console
 
 from gpusize.analysis.slo import Slo
 from gpusize.base.errors import UsageError
-from gpusize.estimate.methods import Question, estimate
+from gpusize.estimate.methods import METHODS, Question, estimate
 from gpusize.estimate.search.looks import Budget, Search
 from gpusize.estimate.truth import true_gpus
 from gpusize.estimate.twin.visit_data import Objective, Observed, observe
+from gpusize.report.summary.terminal import print_estimates
 from tests.estimate.virtual import CLUSTER, level
 
 SLO = Slo.parse("p95 runtime <= 8s")
@@ -51,6 +55,19 @@ def test_the_answer_says_what_it_rests_on(levels):
     low, high = found.details["raw_interval"]
     assert low <= found.gpus_raw <= high
     assert found.capacity_concurrency == pytest.approx(23, rel=0.35)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_answers_from_two_numbers_of_gpus_can_be_shown(levels, method):
+    """README asks for two; each method says in its own way what they carry."""
+    both = [*levels, *(level(users, gpus=2, requests=800) for users in (24, 40, 48, 60))]
+    found = estimate(both, Question(100, [SLO]), method)
+    console = Console(file=io.StringIO(), width=200)
+    print_estimates(found, console)
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "GPUs for 100 users" in said
+    if found[0].method == "twin":
+        assert re.search(r"counts +2 GPUs: requests take (0\.9\d+|1\.0\d*) ± \S+ times as long as on 1 GPU", said)
 
 
 def test_pauses_and_other_routers_change_the_count(levels):

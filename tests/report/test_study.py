@@ -97,6 +97,25 @@ def test_the_table_has_a_row_for_every_combination(study: Make) -> None:
     assert not (place / "plots").exists()
 
 
+def test_levels_that_failed_do_not_win(study: Make) -> None:
+    """The fastest combination answered errors: its levels ended early, and none of their rates counts."""
+    place = study(*GRID)
+    fastest, other = (place / f"run-{number}" for number in (4, 5))
+    for run, levels in ((fastest, ("0000", "0001", "0002")), (other, ("0002",))):
+        for name in levels:
+            file = run / "levels" / name / "level.json"
+            file.write_text(json.dumps({**json.loads(file.read_text()), "state": "interrupted"}))
+    page = Page(write_study(place)[-1].read_text())
+    frame = pl.read_parquet(place / "combinations.parquet")
+    assert frame["state"].to_list() == ["done"] * 4 + ["failed", "done"]
+    assert frame["peak_rate"][4] is None
+    # Of the three loads of the other one the two that were measured count: 4 users in one wave of 150 ms.
+    assert (frame["peak_rate"][5], frame["at"][5]) == (pytest.approx(4 / 0.15, rel=0.1), 4)
+    assert frame["error"][5] == "1 of 3 levels was not measured to its end: concurrency 16 interrupted"
+    assert "5 of 6 combinations of settings were measured to their end" in page.text
+    assert "3 of 3 levels were not measured to their end: concurrency 1, 4, 16 interrupted" in page.text
+
+
 def test_the_page_shows_levels_and_escapes_what_it_is_told(study: Make) -> None:
     place = study(*GRID, failed={"instances": 8, "mode": HOSTILE})
     page = Page(write_study(place)[-1].read_text())

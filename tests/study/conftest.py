@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpusize.analysis.level import LevelData
 from gpusize.records.store import RunStore, new_run_id
 from gpusize.studies.spec import Study, read_study
 from tests.servers.fixtures import scripted_server
@@ -19,8 +20,9 @@ __all__ = ["scripted_server"]
 class FakeResult:
     """As much of a result as a study looks at."""
 
-    def __init__(self, path: Path, *, cancelled: bool = False) -> None:
+    def __init__(self, path: Path, levels: Sequence[LevelData], *, cancelled: bool) -> None:
         self.path = path
+        self.levels = levels
         self.cancelled = cancelled
 
     def report(self, *, plots: bool) -> Path:
@@ -34,6 +36,7 @@ class FakeMeasure:
         self.asked: list[dict[str, Any]] = []
         self.resumed: list[Path | None] = []
         self.during: Callable[[Mapping[str, Any], Any], None] | None = None
+        self.levels: Sequence[LevelData] = ()
 
     def __call__(self, options, *, command, resume, stop):
         self.asked.append(dict(options))
@@ -41,7 +44,7 @@ class FakeMeasure:
         path = resume or self._made(options)
         if self.during is not None:
             self.during(options, stop)
-        return FakeResult(path, cancelled=stop.asked > 0)
+        return FakeResult(path, self.levels, cancelled=stop.asked > 0)
 
     @staticmethod
     def _made(options) -> Path:

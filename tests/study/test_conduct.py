@@ -21,6 +21,7 @@ from gpusize.studies.conduct import run_study
 from gpusize.studies.spec import Study, read_study
 from gpusize.studies.surroundings import Surroundings
 from gpusize.studies.table import study_rows
+from tests.analysis.synthetic import percentile_level
 from tests.servers.scripted import Send, answer
 from tests.virtual_time import VirtualClock
 
@@ -87,6 +88,23 @@ def test_programs_that_are_not_there(study, measure):
     assert log() == ["down"]
     assert "no-such-program-anywhere cannot be started" in state(result.path)["all"]["error"]
     assert measure.asked == []
+
+
+def test_a_combination_of_which_no_level_was_measured_to_its_end_failed(study, measure):
+    """Its requests failed, so each level ended early: there is nothing to compare with the others."""
+    made = study(settings={"n": [1, 2]})
+
+    def run(options, stop):
+        first = options["label"]["n"] == "1"
+        states = ("interrupted", "interrupted") if first else ("done", "interrupted")
+        measure.levels = [percentile_level(c, 1.0, state=state) for c, state in zip((1, 4), states, strict=True)]
+
+    measure.during = run
+    result = run_study(made, measure=measure)
+    assert (result.failed, result.exit_code) == (["n=1"], 1)
+    error = "2 of 2 levels were not measured to their end: concurrency 1, 4 interrupted"
+    assert (state(made.out)["n=1"]["state"], state(made.out)["n=1"]["error"]) == ("failed", error)
+    assert state(made.out)["n=2"]["state"] == "done"
 
 
 def test_a_teardown_that_fails_is_named_and_the_rest_of_it_runs(study, measure):

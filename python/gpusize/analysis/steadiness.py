@@ -107,7 +107,11 @@ def _growth_by_rows(level: LevelData, start_s: float, close_s: float) -> Growth:
     answered = rows["ok"].to_numpy() & np.isfinite(end_s)
     offered, completed = (np.histogram(each, edges)[0] for each in (due_s, end_s[answered]))
     held = np.searchsorted(np.sort(due_s), edges[1:], "right") - np.searchsorted(np.sort(end_s), edges[1:], "right")
-    runtime_s = _medians((end_s - due_s)[answered], end_s[answered], edges)
+    times_s = (end_s - due_s)[answered]
+    runtime_s = _medians(times_s, end_s[answered], edges)
+    if times_s.size and np.isnan(runtime_s).all():
+        # All ended behind the window, which tells how long it would have had to be.
+        runtime_s = np.full(steps, np.quantile(times_s, 0.1))
     step_s = (close_s - start_s) / steps
     return growing(offered, completed, held, step_s=step_s, runtime_s=runtime_s)
 

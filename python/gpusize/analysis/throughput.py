@@ -6,7 +6,9 @@ the requests of a short level are all kept, those of its drain included.
 - Closed loop: from when all slots run this level's requests to the close. Where fewer answers came by then than there
   are slots, as with one pass, from the start to the last answer.
 - Open loop: in a window as long as that in which requests were due, begun as much later as the first answer took. A
-  target that cannot keep up answers later and later: counted by due time it would look as fast as the load.
+  target that cannot keep up answers later and later: counted by due time it would look as fast as the load. Where
+  requests were due for less time than half of the answers took, from the first due time to the last answer: a burst
+  ends in a burst, and how many answers come in a moment says nothing of how many come in a second.
 """
 
 from __future__ import annotations
@@ -182,6 +184,8 @@ def _found_busy(visit: LevelData) -> tuple[int, int]:
 def _response_window(visit: LevelData) -> tuple[int, int]:
     """The part of the window in which requests were due, later by the runtime of the first answer to one of them.
 
+    Where that is shorter than half of the runtimes, from its begin to the last answer.
+
     A request takes its time, however light the load is: so shifted, as many answers come as requests were due where
     the target keeps up, and as many as it can give where it does not. A level that was broken off has no answers after
     its end.
@@ -190,15 +194,21 @@ def _response_window(visit: LevelData) -> tuple[int, int]:
 
     low, high = _due_window(visit)
     due, end = pl.col("due_ns"), pl.col("end_ns")
-    rows = (
+    took = end - due
+    half, first, ended = (
         _ok(visit)
         .filter((due >= low) & (due < high))
-        .select(due, end)
-        .sort("end_ns")
-        .head(1)
+        .select(
+            took.quantile(0.5, interpolation="lower").alias("half"),
+            took.filter(end == end.min()).first().alias("first"),
+            end.max().alias("ended"),
+        )
         .collect(engine="streaming")
+        .row(0)
     )
-    later = int(rows["end_ns"].item() - rows["due_ns"].item()) if rows.height else 0
+    if half is not None and high - low < half:
+        return low, int(ended) + 1
+    later = int(first or 0)
     low, high, last = low + later, high + later, visit.meta.get("end_ns")
     if visit.meta.get("stop_reason") not in (None, *WHOLE) and last is not None:
         high = max(low, min(high, int(last)))

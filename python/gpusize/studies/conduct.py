@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpusize.measure.sweep import ProgressEvent
     from gpusize.result import Result
 
-__all__ = ["Interrupts", "Measure", "StudyResult", "begun_run", "measure", "run_study"]
+__all__ = ["Interrupts", "Measure", "StudyResult", "begun_run", "measure", "run_study", "unfinished"]
 
 Progress = Callable[["ProgressEvent"], None]
 
@@ -143,6 +143,19 @@ def run_study(
     return StudyResult(study.out, entries, cancelled)
 
 
+def unfinished(result: Result) -> str | None:
+    """Which levels of a combination were not measured to their end; None where all were."""
+    from gpusize.estimate.level_quality import together
+
+    left = [level for level in result.levels if level.state != "done"]
+    if not left:
+        return None
+    states = dict.fromkeys(level.state for level in left)
+    each = "; ".join(f"{together([one for one in left if one.state == state])} {state}" for state in states)
+    were = "was not measured to its end" if len(left) == 1 else "were not measured to their end"
+    return f"{len(left)} of {len(result.levels)} levels {were}: {each}"
+
+
 def begun_run(out: Path, plan: Plan) -> Path | None:
     """The run folder of a combination in the study's, from this or an earlier try; the newest of several."""
     found = [path for path in sorted(out.iterdir()) if is_run_folder(path)]
@@ -207,6 +220,9 @@ class _Conductor:
             result.report(plots=bool(plan.run.get("plots", True)))
         except GpusizeError as problem:
             self.tell(f"{plan.combination.name}: there is no report: {problem}")
+        if result.levels and all(level.state != "done" for level in result.levels):
+            # Levels that ended early stand, so nothing is there to go on with; nor is there anything to compare.
+            return {"state": "failed", "error": unfinished(result)}
         return {"state": "done"}
 
     def _cut_short(self, step: str, *, late: bool) -> None:

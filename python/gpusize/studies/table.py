@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.base.errors import GpusizeError
 from gpusize.report.text import finite
-from gpusize.studies.conduct import StudyResult
+from gpusize.studies.conduct import StudyResult, unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rich.console import Console
+
+    from gpusize.result import Result
 
 __all__ = ["best_level", "p95_by_level", "print_study", "study_rows", "varying"]
 
@@ -28,36 +30,43 @@ _FIGURES: Final = (
 def study_rows(result: StudyResult) -> list[dict[str, Any]]:
     """For each combination its name, settings, state and error, and figures of the level with the highest rate.
 
-    ``peak_rate`` is in requests/s that ended ok, ``at`` the concurrency or rate of that level, runtimes in seconds.
-    What is not known is None.
+    ``peak_rate`` is in requests/s that ended ok, ``at`` the concurrency or rate of that level, runtimes in seconds, all
+    of levels that were measured to their end. What is not known is None.
     """
     rows = []
     for name, entry in result.entries.items():
-        row = {"name": name, "settings": entry.get("settings", {}), "state": entry.get("state")}
-        row |= {"error": entry.get("error") or entry.get("teardown_error")}
-        rows.append(row | _figures(result, name))
+        run = _opened(result, name)
+        left = unfinished(run) if run is not None else None
+        # A study of an earlier version called it done.
+        none = run is not None and run.levels and all(level.state != "done" for level in run.levels)
+        state = "failed" if none and entry.get("state") == "done" else entry.get("state")
+        row = {"name": name, "settings": entry.get("settings", {}), "state": state}
+        row |= {"error": entry.get("error") or entry.get("teardown_error") or left}
+        rows.append(row | _figures(run))
     return rows
 
 
-def _figures(result: StudyResult, name: str) -> dict[str, Any]:
-    nothing: dict[str, Any] = dict.fromkeys(key for key, _, _ in _FIGURES)
+def _opened(result: StudyResult, name: str) -> Result | None:
+    """The run of a combination; None where there is none that can be read."""
     path = result.run_of(name)
     if path is None:
-        return nothing
+        return None
     from gpusize.result import open_run
 
     try:
-        summary = open_run(path).summary
+        run = open_run(path)
+        _ = run.summary
     except GpusizeError:
-        return nothing
-    done = [row for row in summary.iter_rows(named=True) if row["achieved_rate"] is not None]
-    if not done:
-        return nothing
-    return {
-        **best_level(done),
-        "levels": summary.height,
-        "alerts": sum(len(row["alerts"] or ()) for row in done),
-    }
+        return None
+    return run
+
+
+def _figures(run: Result | None) -> dict[str, Any]:
+    nothing: dict[str, Any] = dict.fromkeys(key for key, _, _ in _FIGURES)
+    rows = [] if run is None else run.summary.to_dicts()
+    done = [row for row in rows if row["state"] == "done" and row["achieved_rate"] is not None]
+    counts = {"levels": len(rows), "alerts": sum(len(row["alerts"] or ()) for row in rows)} if rows else {}
+    return {**nothing, **counts, **(best_level(done) if done else {})}
 
 
 def best_level(done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def foretold_interval(details: Mapping[str, Any], raw: float, times: float) -> t
         None where an end is open, or several numbers of GPUs were measured, whose losses have errors of their own.
     """
     sides, ends = details.get("halves") or (None, None), details.get("raw_interval") or (None, None)
-    if len(details.get("counts") or ()) > 1 or None in (*sides, *ends):
+    if details.get("slowness") or None in (*sides, *ends):
         return None
     error, misfit, freedom = (float(details[name]) for name in ("error", "misfit", "freedom"))
     felt = float(details.get("felt", 1.0))

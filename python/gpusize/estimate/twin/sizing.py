@@ -227,7 +227,7 @@ def _counted(
         "levels": chosen.levels,
         "sigma": loss.sigma,
         "kappa": loss.kappa,
-        "counts": loss.counts,
+        "slowness": loss.counts,
         "runs": counter.runs,
         "mechanics": chosen.replica.service.to_json() if isinstance(chosen.replica, Batching) else None,
         **found.details,

@@ -114,7 +114,7 @@ def failing(curves: Sequence[Curve]) -> str | None:
 
 def never(chosen: Candidate, loss: Contention) -> Sized:
     """No count was found: replicas slow each other down, or the reason is unknown."""
-    details = {"sigma": loss.sigma, "kappa": loss.kappa, "counts": loss.counts}
+    details = {"sigma": loss.sigma, "kappa": loss.kappa, "slowness": loss.counts}
     if loss.sigma <= 0 and loss.kappa <= 0:
         reason = (
             f"the {chosen.name} model found no number of replicas that meets the SLOs, though nothing measured says "

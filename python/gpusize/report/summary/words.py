@@ -173,14 +173,23 @@ def _law_text(estimate: Estimate) -> str:
 
 
 def counts_text(estimate: Estimate) -> str:
-    """What each measured number of GPUs carries, and how much that is per GPU against the smallest number."""
-    counts = estimate.details.get("counts") or ()
+    """What each measured number of GPUs carries, and how much that is per GPU against the smallest number.
+
+    Of a replica that is simulated: how much longer requests take on several than on one.
+    """
     unit = str(estimate.details.get("unit") or "")
-    return "; ".join(
+    carried = [
         f"{_gpus(each['gpus'])}: {number(each['capacity'], 4)} ± {number(each['standard_error'], 2)} {unit} "
         f"({each['efficiency']:.0%})"
-        for each in counts
-    )
+        for each in estimate.details.get("counts") or ()
+    ]
+    least = estimate.tested_gpus
+    slower = [
+        f"{_gpus(replicas * least)}: requests take {number(slowness, 3)} ± {number(error, 2)} times as long as on "
+        f"{_gpus(least)}"
+        for replicas, slowness, error in estimate.details.get("slowness") or ()
+    ]
+    return "; ".join(carried + slower)
 
 
 def ways_to_scale(estimate: Estimate) -> list[str]:
