@@ -189,6 +189,46 @@ wait()
     assert tree["last"]["mem_pss_bytes"] <= frame["mem_bytes"].max()
 
 
+def test_how_long_a_trees_threads_waited_for_a_cpu() -> None:
+    """Two processes that burn a CPU each and share one: whenever one runs, the other waits."""
+    shared = "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nother = os.fork()\n"
+    ends = "if not other: time.sleep(60)\nsay('done')\nwait()\nos.kill(other, 9)\n"
+    with child(shared + BURN.format(s=0.4) + ends) as process:
+        samples = sampler({"name": "it", "kind": "process", "pid": process.pid})
+        go(process)
+        assert heard(process) == "done"
+
+        def told() -> dict[str, Any]:
+            last: dict[str, Any] = json.loads(samples.facts())["sources"]["it"]["last"]
+            return last
+
+        # Both have burnt theirs, and nobody has ended.
+        until(lambda: (told()["cpu_ns"] or 0) >= 0.8e9 and (told()["cpu_waited_ns"] or 0) >= 0.3e9)
+        go(process)
+        stopped(samples)
+    assert rows(samples)["it"]["cpu_waited_ns"].drop_nulls().is_sorted()
+
+
+def test_files_that_a_process_writes_into_memory_are_seen() -> None:
+    """Those that nobody maps are in no process's figures, and all the same in a container's memory."""
+    write = f"file = open('/dev/shm/gpusize-' + str(os.getpid()), 'wb')\nfile.write(bytes(32 * {MIB}))\nfile.flush()\n"
+    with child(write + "os.unlink(file.name)\nsay('done')\nwait()\nfile.close()\n") as process:
+        samples = sampler({"name": "it", "kind": "process", "pid": process.pid})
+
+        def last() -> dict[str, Any]:
+            told: dict[str, Any] = json.loads(samples.facts())["sources"]["it"]["last"]
+            return told
+
+        until(lambda: last()["tmpfs_bytes"] is not None)
+        before = last()["tmpfs_bytes"]
+        go(process)
+        assert heard(process) == "done"
+        until(lambda: last()["tmpfs_bytes"] >= before + 24 * MIB)
+        assert last()["mem_shmem_bytes"] < MIB
+        go(process)
+        stopped(samples)
+
+
 def test_a_processs_memory_has_its_kernels_peak() -> None:
     with child(f"x = bytearray(os.urandom(1)) * (64 * {MIB})\ndel x\nsay('done')\nwait()") as process:
         samples = sampler({"name": "it", "kind": "process", "pid": process.pid}, interval_ns=1_000_000_000)

@@ -17,7 +17,8 @@ def test_the_schema_is_the_samplers():
         "mem_bytes mem_peak_bytes mem_inactive_file_bytes mem_active_file_bytes mem_anon_bytes mem_file_bytes "
         "mem_shmem_bytes mem_slab_reclaimable_bytes mem_slab_unreclaimable_bytes mem_kernel_bytes swap_bytes "
         "mem_max_events oom_events oom_kill_events io_read_bytes io_write_bytes io_reads io_writes pids pids_peak "
-        "cpu_some_ns cpu_full_ns mem_some_ns mem_full_ns io_some_ns io_full_ns mem_pss_bytes"
+        "cpu_some_ns cpu_full_ns mem_some_ns mem_full_ns io_some_ns io_full_ns mem_pss_bytes "
+        "tmpfs_bytes cpu_waited_ns"
     )
     assert {"t_ns", "width_ns", "epoch", *COUNTERS, *GAUGES, *MARKS} == set(wide_schema())
 

@@ -324,11 +324,29 @@ def test_memory_that_came_to_memory_high_is_a_lower_bound():
     assert usage_of(free).memory.lower_bound is None
 
 
+def test_files_in_memory_may_be_a_containers_memory_too():
+    """A process wrote 500 MiB into /dev/shm: a container with its resident 15 MiB would be killed."""
+    columns = {"t_ns": [0, S, 2 * S], "mem_bytes": [15 * MIB] * 3}
+    grown = usage_of(readings({**columns, "tmpfs_bytes": [40 * MIB, 540 * MIB, 40 * MIB]}))
+    assert grown.memory.lower_bound.startswith("files in memory (tmpfs, as /dev/shm) grew by 500 MiB meanwhile")
+    for little in ([40 * MIB, 55 * MIB, 40 * MIB], [540 * MIB, 40 * MIB, 40 * MIB], [None, 540 * MIB, None]):
+        assert usage_of(readings({**columns, "tmpfs_bytes": little})).memory.lower_bound is None
+
+
 def test_cpu_of_a_busy_machine_is_a_lower_bound():
     columns = {"t_ns": [0, S, 2 * S], "cpu_ns": [0, S // 2, S]}
     waited = usage_of(readings({**columns, "cpu_some_ns": [0, S // 2, S]}))
     assert waited.cpu.lower_bound.startswith("it waited for a CPU for 50% of the time")
     assert usage_of(readings({**columns, "cpu_some_ns": [0, 0, S // 10]})).cpu.lower_bound is None
+
+
+def test_a_process_tree_that_waited_for_a_cpu_may_need_more():
+    """Two threads that had half of what they wanted: 1 s of CPU time, and as much in line for it."""
+    columns = {"t_ns": [0, S, 2 * S], "cpu_ns": [0, S // 2, S]}
+    waited = usage_of(readings({**columns, "cpu_waited_ns": [0, S // 2, S]}))
+    assert waited.cpu.lower_bound.startswith("its threads waited for a CPU for 50% of the time")
+    assert usage_of(readings({**columns, "cpu_waited_ns": [0, 0, S // 10]})).cpu.lower_bound is None
+    assert usage_of(readings({**columns, "cpu_waited_ns": [0, None, None]})).cpu.lower_bound is None
 
 
 def test_columns_that_were_read_at_some_readings_only():

@@ -61,6 +61,8 @@ columns! {
     IoSome "io_some_ns" "Time in which some task waited for a device.",
     IoFull "io_full_ns" "Time in which all did.",
     Pss "mem_pss_bytes" "Resident memory, shared pages divided among those who share them.",
+    Tmpfs "tmpfs_bytes" "Files in memory (tmpfs) that the process sees, whoever wrote them.",
+    Waited "cpu_waited_ns" "Time in which threads could have run and waited for a CPU, all of them together.",
 }
 
 const COUNT: usize = Column::ALL.len();

@@ -18,6 +18,21 @@ pub fn parse(mountinfo: &str) -> Vec<Mount> {
     mountinfo.lines().filter_map(mount).collect()
 }
 
+/// Where files in memory are mounted, each such file system once, and each place: a mount hides those before it there.
+pub fn tmpfs(mountinfo: &str) -> Vec<PathBuf> {
+    let mut seen = Vec::new();
+    mountinfo
+        .lines()
+        .filter_map(|line| {
+            let (left, right) = line.split_once(" - ")?;
+            let mut left = left.split(' ').skip(2);
+            let (device, _, point) = (left.next()?, left.next()?, left.next()?);
+            let is_new = right.starts_with("tmpfs ") && !seen.iter().any(|(d, p)| *d == device || *p == point);
+            is_new.then(|| seen.push((device, point))).map(|()| PathBuf::from(unescaped(point)))
+        })
+        .collect()
+}
+
 /// Fields: id, parent, device, root, mount point, options, any number of optional fields, `-`, type, source, super options.
 fn mount(line: &str) -> Option<Mount> {
     let (left, right) = line.split_once(" - ")?;
@@ -77,6 +92,13 @@ mod tests {
 41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate
 42 31 0:39 /docker/ab /mnt/my\\040groups rw - cgroup cgroup rw,memory
 ";
+
+    #[test]
+    fn each_file_system_in_memory_is_found_once() {
+        let text = "30 1 0:25 / /dev/shm rw - tmpfs tmpfs rw\n31 1 8:1 / / rw - ext4 /dev/sda rw\n\
+                    32 1 0:25 / /again rw - tmpfs tmpfs rw\n34 1 0:27 / /dev/shm rw - tmpfs tmpfs rw\n33 1 0:26 / /a\\040b rw shared:2 - tmpfs none rw,size=1k\n";
+        assert_eq!(tmpfs(text), [PathBuf::from("/dev/shm"), PathBuf::from("/a b")]);
+    }
 
     #[test]
     fn mounts_of_both_versions_are_told_apart() {

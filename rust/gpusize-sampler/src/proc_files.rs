@@ -78,6 +78,17 @@ pub fn children(proc: &Path, pid: u32, into: &mut Vec<u32>) {
     }
 }
 
+/// For each thread of a process its number, and how long it has waited for a CPU although it could have run. Nothing where the
+/// kernel does not keep it (`CONFIG_SCHED_INFO`).
+pub fn waits(proc: &Path, pid: u32) -> impl Iterator<Item = (u32, i64)> {
+    let tasks = fs::read_dir(proc.join(pid.to_string()).join("task"));
+    tasks.into_iter().flatten().flatten().filter_map(|task| {
+        let text = fs::read(task.path().join("schedstat")).ok()?;
+        let waited_ns = text.split(|byte| *byte == b' ').nth(1).and_then(number)?;
+        Some((task.file_name().to_str()?.parse().ok()?, waited_ns))
+    })
+}
+
 /// Whether the kernel keeps the list.
 pub fn has_children_files(proc: &Path, pid: u32) -> bool {
     proc.join(format!("{pid}/task/{pid}/children")).exists()
@@ -124,6 +135,8 @@ mod tests {
         let status = fs::read("/proc/self/status").expect("a status");
         assert!(kib(&status, b"VmHWM:").expect("a peak") >= kib(&status, b"RssAnon:").expect("anonymous memory"));
         assert!(io(&fs::read("/proc/self/io").expect("an io")).is_some());
+        let threads: Vec<u32> = waits(proc, pid).map(|(thread, _)| thread).collect();
+        assert!(threads.contains(&pid), "{threads:?}");
         assert!(all_parents(proc).contains(&(pid, found.parent)));
         let before = newest(&fs::read("/proc/loadavg").expect("loads")).expect("a number");
         std::thread::spawn(|| ()).join().expect("a thread");

@@ -1,5 +1,6 @@
 //! A process and its descendants as a source, for machines without cgroups of one's own.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -12,9 +13,10 @@ use super::held::WatchedLimits;
 use super::kept::Buffer;
 use super::layout::{Asked, discover};
 use super::member::{Member, children_of};
+use super::mounts;
 use super::proc_files;
 use super::source::{End, Ends, Source, values};
-use super::sys::page_bytes;
+use super::sys::{page_bytes, used_bytes};
 use gpusize_base::clock::now_ns;
 use gpusize_base::error::{Error, Result};
 
@@ -39,6 +41,11 @@ pub struct Process {
     cpu: Account,
     user: Account,
     system: Account,
+    /// How long each thread had waited for a CPU at the last look, and all of them together, those that have ended too.
+    waits: HashMap<u32, i64>,
+    waited_ns: i64,
+    /// Where files in memory are, as the process sees it.
+    tmpfs: Vec<PathBuf>,
     hwm_bytes: i64,
     status_at_bytes: i64,
     pss_every_ns: Option<i64>,
@@ -70,6 +77,9 @@ impl Process {
             cpu: Account::default(),
             user: Account::default(),
             system: Account::default(),
+            waits: HashMap::new(),
+            waited_ns: 0,
+            tmpfs: Vec::new(),
             hwm_bytes: 0,
             status_at_bytes: 0,
             pss_every_ns,
@@ -89,6 +99,14 @@ impl Process {
             let todo = "name a process that runs; it may have ended already";
             return Err(Error::environment(what, tree.proc.join(pid.to_string()).display().to_string(), todo));
         }
+        let own = tree.proc.join(pid.to_string());
+        let seen = std::fs::read_to_string(own.join("mountinfo")).map(|text| mounts::tmpfs(&text));
+        // By its own root: a container's process has mounts of its own.
+        tree.tmpfs = seen
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|at| Some(own.join("root").join(at.strip_prefix("/").ok()?)))
+            .collect();
         // A machine without cgroups has no limits of any.
         if let Ok(layout) = discover(root, Asked::Pid(pid)) {
             tree.limits.begin(&layout.controllers, now_ns());
@@ -236,6 +254,30 @@ impl Process {
         }
     }
 
+    /// How long threads have waited for a CPU. What one waits after the last look at it is in nobody's account.
+    fn waited(&mut self, reading: &mut Reading) {
+        let before = std::mem::take(&mut self.waits);
+        for member in self.members.iter().filter(|member| !member.stat.ended) {
+            for (thread, waited_ns) in proc_files::waits(&self.proc, member.pid) {
+                // A number that is given out again belongs to a thread that has waited less.
+                let known_ns = before.get(&thread).copied().filter(|known_ns| *known_ns <= waited_ns);
+                self.waited_ns += waited_ns - known_ns.unwrap_or(0);
+                self.waits.insert(thread, waited_ns);
+            }
+        }
+        if !self.waits.is_empty() {
+            reading.set(Column::Waited, self.waited_ns);
+        }
+    }
+
+    /// How much files in memory take, of which a process's figures tell only what it has mapped.
+    fn in_memory(&self, reading: &mut Reading) {
+        let found: Vec<i64> = self.tmpfs.iter().filter_map(|at| used_bytes(at)).collect();
+        if !found.is_empty() {
+            reading.set(Column::Tmpfs, found.iter().sum());
+        }
+    }
+
     fn missing(&self) -> Value {
         let refused = "not permitted: it belongs to another user";
         let mut missing = serde_json::Map::new();
@@ -244,6 +286,8 @@ impl Process {
                 Column::ReadBytes | Column::WrittenBytes if self.io_refused => refused,
                 Column::Pss if self.pss_refused => refused,
                 Column::Pss if self.pss_every_ns.is_none() => "not asked for (pss)",
+                Column::Tmpfs => "no files in memory are mounted",
+                Column::Waited => "the kernel does not keep it, or it ended before anybody looked",
                 _ => "the kernel keeps it for cgroups only",
             };
             missing.insert(column.name().to_owned(), json!(why));
@@ -266,6 +310,12 @@ impl Source for Process {
         self.count(reading, searched);
         let after = now_ns();
         (reading.t_ns, reading.width_ns) = (before + (after - before) / 2, after - before);
+        if tier == Tier::Slow || (tier == Tier::Medium && threads <= FEW_THREADS) {
+            self.waited(reading);
+        }
+        if tier >= Tier::Medium {
+            self.in_memory(reading);
+        }
         let mem_bytes = reading.get(Column::Mem).unwrap_or(0);
         if tier == Tier::Slow || mem_bytes > self.status_at_bytes + self.status_at_bytes / 100 {
             self.status_at_bytes = self.status_at_bytes.max(mem_bytes);

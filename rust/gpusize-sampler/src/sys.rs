@@ -1,9 +1,12 @@
 //! The few system calls of the sampler that the standard library does not wrap.
 #![allow(unsafe_code)]
 
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 const NS_PER_S: i64 = 1_000_000_000;
 /// Pages that each CPU may have charged ahead of what is used: the kernel's `MEMCG_CHARGE_BATCH`.
@@ -111,6 +114,16 @@ impl Epoll {
 
 fn counted(result: i64) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// Bytes in use of the file system that a path is in.
+pub fn used_bytes(path: &Path) -> Option<i64> {
+    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+    // SAFETY: all zeros are a valid statvfs.
+    let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the path ends with a zero, and the struct is valid for the call, which fills it.
+    let failed = unsafe { libc::statvfs(path.as_ptr(), &raw mut found) } != 0;
+    (!failed).then(|| (found.f_blocks.saturating_sub(found.f_bfree) * found.f_frsize) as i64)
 }
 
 /// Let the calling thread's sleeps end on time: by default the kernel may delay them by 50 µs to save wake-ups.

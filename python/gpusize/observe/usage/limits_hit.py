@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gpusize.observe.usage.counter_curve import Span
     from gpusize.observe.usage.source_facts import Facts, Held
 
-__all__ = ["MEMORY_KINDS", "THROTTLED", "held_reasons", "named", "own_limit"]
+__all__ = ["MEMORY_KINDS", "THROTTLED", "held_reasons", "mebibytes", "named", "own_limit"]
 
 THROTTLED: Final = 0.01
 """Share of the periods from which on throttling is told of a level, and of a shared limit: below, it changes little."""
@@ -25,7 +25,7 @@ def named(limit: Limit | None) -> str:
     if limit is None:
         return ""
     sizes = [with_cores(f"{limit.cpu_cores:g}")] if limit.cpu_cores is not None else []
-    sizes += [_mebibytes(limit.mem_bytes)] if limit.mem_bytes is not None else []
+    sizes += [mebibytes(limit.mem_bytes)] if limit.mem_bytes is not None else []
     return f" ({', '.join(sizes)}, the limit of {limit.path or '/'})"
 
 
@@ -64,9 +64,10 @@ def _sentence(held: Held, times: int) -> str:
     of = "" if held.above else f" of {group}"
     often = f" {times} times" if times else ""
     if held.kind == "memory":
-        return f"{whose} reached its limit of {_mebibytes(held.limit)}{often}"
-    return f"{whose} was above memory.high{of} ({_mebibytes(held.limit)}){often}, from where on it is slowed down"
+        return f"{whose} reached its limit of {mebibytes(held.limit)}{often}"
+    return f"{whose} was above memory.high{of} ({mebibytes(held.limit)}){often}, from where on it is slowed down"
 
 
-def _mebibytes(size: float) -> str:
+def mebibytes(size: float) -> str:
+    """A size in bytes as a text in MiB."""
     return f"{size / (1 << 20):.6g} MiB"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gpusize.observe.metrics.series import gauge_summary
 from gpusize.observe.usage.counter_curve import Span, curves, increase
-from gpusize.observe.usage.limits_hit import MEMORY_KINDS, held_reasons, named, own_limit
+from gpusize.observe.usage.limits_hit import MEMORY_KINDS, held_reasons, mebibytes, named, own_limit
 from gpusize.observe.usage.usage_types import MemoryUsage
 
 if TYPE_CHECKING:
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from gpusize.observe.usage.source_facts import Facts
 
 __all__ = ["hard_set", "memory_usage", "working_set"]
+
+LEAST_IN_FILES: Final = 16 << 20
+IN_FILES: Final = 0.1
+"""Files in memory are told of where they grew by more than this share of the peak, and by more than that."""
 
 
 def working_set() -> pl.Expr:
@@ -118,7 +122,18 @@ def _bound(readings: Readings, span: Span, peak: int | None, events: float | Non
     elif events:
         own = named(own_limit(facts, "mem_bytes"))
         reasons = [f"memory in use, page cache included, reached its limit {round(events)} times{own}"]
+    beside = _in_files(readings, span)
+    if beside > max(LEAST_IN_FILES, IN_FILES * (peak or 0)):
+        what = f"files in memory (tmpfs, as /dev/shm) grew by {mebibytes(beside)} meanwhile, whoever wrote them"
+        reasons.append(f"{what}: a container's memory holds its own")
     return "; ".join([*reasons, *held]) or None
+
+
+def _in_files(readings: Readings, span: Span) -> int:
+    """By how much files in memory grew at most, which a process's figures have only where they are mapped."""
+    t, v = readings.array("tmpfs_bytes")
+    inside = v[(t >= span.start_ns) & (t <= span.end_ns)]
+    return int(inside.max() - inside[0]) if inside.size else 0
 
 
 def _reached(facts: Facts, peak: int) -> list[str]:

@@ -47,6 +47,7 @@ METRICS: Final[dict[str, str]] = {
     "mem_kernel_bytes": "container_memory_kernel_usage",
     "swap_bytes": "container_memory_swap",
     "mem_pss_bytes": "container_memory_pss_bytes",
+    "tmpfs_bytes": "container_tmpfs_used_bytes",
     "mem_max_events": "container_memory_failcnt",
     "oom_events": "container_memory_oom_total",
     "oom_kill_events": "container_oom_events_total",
@@ -62,6 +63,7 @@ METRICS: Final[dict[str, str]] = {
     "mem_full_ns": "container_pressure_memory_stalled_seconds_total",
     "io_some_ns": "container_pressure_io_waiting_seconds_total",
     "io_full_ns": "container_pressure_io_stalled_seconds_total",
+    "cpu_waited_ns": "container_cpu_schedstat_runqueue_seconds_total",
 }
 """Names in the samples: cAdvisor's where it has one, in its units."""
 

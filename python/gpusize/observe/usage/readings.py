@@ -39,13 +39,14 @@ COUNTERS: Final = (
     *("mem_max_events", "oom_events", "oom_kill_events"),
     *("io_read_bytes", "io_write_bytes", "io_reads", "io_writes"),
     *("cpu_some_ns", "cpu_full_ns", "mem_some_ns", "mem_full_ns", "io_some_ns", "io_full_ns"),
+    "cpu_waited_ns",
 )
 """Columns that only grow, from 0 when the cgroup is made."""
 
 GAUGES: Final = (
     *("mem_bytes", "mem_inactive_file_bytes", "mem_active_file_bytes", "mem_anon_bytes", "mem_file_bytes"),
     *("mem_shmem_bytes", "mem_slab_reclaimable_bytes", "mem_slab_unreclaimable_bytes", "mem_kernel_bytes"),
-    *("swap_bytes", "pids", "mem_pss_bytes"),
+    *("swap_bytes", "pids", "mem_pss_bytes", "tmpfs_bytes"),
 )
 """Columns that hold what is true at the time of the reading."""
 
@@ -60,8 +61,8 @@ _ORDER: Final = (
     *("mem_bytes", "mem_peak_bytes", *GAUGES[1:10]),
     *COUNTERS[6:13],
     *("pids", "pids_peak"),
-    *COUNTERS[13:],
-    "mem_pss_bytes",
+    *COUNTERS[13:19],
+    *("mem_pss_bytes", "tmpfs_bytes", "cpu_waited_ns"),
 )
 
 

@@ -98,8 +98,14 @@ def _memory_lines(memory: MemoryUsage, kind: str) -> Iterator[tuple[str, str]]:
         yield "memory", f"{memory_text(memory.peak_bytes)} resident, {whose}"
         if memory.proportional_peak_bytes is not None:
             yield "shared by parts", f"{memory_text(memory.proportional_peak_bytes)} at most (PSS)"
-        return
-    yield "memory", f"{memory_text(memory.peak_bytes)} with page cache, {whose}"
+    else:
+        yield "memory", f"{memory_text(memory.peak_bytes)} with page cache, {whose}"
+        yield from _parts_of_a_group(memory)
+    if memory.lower_bound is not None:
+        yield "", f"at least: {clean(memory.lower_bound)}"
+
+
+def _parts_of_a_group(memory: MemoryUsage) -> Iterator[tuple[str, str]]:
     error = f", ± {memory_text(memory.error_bytes)}" if memory.error_bytes else ""
     if memory.working_set_peak_bytes is not None:
         yield "working set", f"{memory_text(memory.working_set_peak_bytes)} at most{error}"
@@ -109,8 +115,6 @@ def _memory_lines(memory: MemoryUsage, kind: str) -> Iterator[tuple[str, str]]:
         yield "swap", f"{memory_text(memory.swap_peak_bytes)} at most"
     if memory.limit_bytes is not None:
         yield "limit", f"{memory_text(memory.limit_bytes)}, of {clean(memory.limit_path or '/', 120)}"
-    if memory.lower_bound is not None:
-        yield "", f"at least: {clean(memory.lower_bound)}"
 
 
 def _pressure_lines(usage: Usage) -> Iterator[tuple[str, str]]:
