@@ -243,6 +243,20 @@ def test_what_was_measured_to_be_enough_is_enough():
     assert ask(levels, users=25).changes[0] == "more than about 30 users were not measured, and may need more GPUs"
 
 
+def test_in_proportion_what_was_measured_to_be_enough_is_enough():
+    """One GPU carries five and a half; two carried sixteen, their largest load: four carry thirty."""
+    levels = [*own(1, 0.5, (1, 2, 4, 5, 6, 8)), *own(2, 2.0, (1, 8, 16))]
+    found = ask(levels, users=30)
+    assert (found.gpus, found.gpus_high) == (4, 4)
+    assert found.gpus_raw == pytest.approx(30 / 8)
+    assert found.warnings[0].startswith("16, the largest load of 2 GPUs, was carried still: in proportion 4 GPUs are")
+    # Where replicas cost each other something, twice as many GPUs may carry less than twice as much.
+    lossy = [*own(1, 1.0, (1, 4, 8, 10, 12, 16)), *own(4, 2.5, (8, 16, 24, 28, 32)), *own(8, 6.0, (1, 24))]
+    unmoved = ask(lossy, users=60)
+    assert not unmoved.answered
+    assert unmoved.reason.startswith("perhaps never: by Amdahl's law")
+
+
 def test_a_wide_gap_around_a_capacity_is_named_and_makes_it_unsure():
     wide, narrow = (ask(own(2, 2.0, levels), users=60) for levels in ((1, 16, 32), (1, 16, 22, 23, 32)))
     assert any("2 GPUs: nothing was measured between concurrency 16 and 32" in text for text in wide.warnings)

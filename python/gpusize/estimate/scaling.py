@@ -10,13 +10,14 @@ open loops, and at imported levels that have throughput and percentiles only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpusize.estimate.capacities import Capacity, capacities
 from gpusize.estimate.laws import LAWS, Count, Point, count_for, fit
-from gpusize.estimate.question import IN_FLIGHT, SCALING, Estimate, Question, binding, gpus_text
+from gpusize.estimate.question import FUZZ, IN_FLIGHT, SCALING, Estimate, Question, binding, gpus_text
 from gpusize.estimate.users_in_flight import PAUSING, UsersInFlight
 from gpusize.estimate.ways_to_scale import in_host, options, unit_of, whole_hosts
 
@@ -84,7 +85,8 @@ class Scaling:
         pauses = question.rate is None and bool(users.rates)
         if pauses:
             wanted = users.most(top.load)
-        answered = _answered(base, question, whole, points, count_for(points, wanted), wanted)
+        count = count_for(points, wanted)
+        answered = _answered(base, question, whole, points, count, wanted)
         if pauses:
             fewest, most = (
                 _answered(base, question, whole, points, count_for(points, load), load)
@@ -92,9 +94,9 @@ class Scaling:
             )
             texts = tuple(PAUSING if text == IN_FLIGHT else text for text in answered.assumptions)
             answered = replace(answered, assumptions=texts, gpus_low=fewest.gpus_low, gpus_high=most.gpus_high)
-        return _no_more(
-            answered, {gpus: load for gpus, load in found.kept if load >= wanted and gpus % per == 0}, wanted
-        )
+        proportional = count.law.sigma == count.law.kappa == 0 and not question.host_gpus
+        kept = [(gpus, load) for gpus, load in found.kept if gpus % per == 0 and (proportional or load >= wanted)]
+        return _no_more(answered, kept, wanted)
 
 
 def _answered(
@@ -139,19 +141,26 @@ def _gap_text(c: Capacity) -> str:
     return f"{gpus_text(c.gpus)}: nothing was measured between {where}, where the capacity lies"
 
 
-def _no_more(answered: Estimate, enough: Mapping[int, float], wanted: float) -> Estimate:
+def _no_more(answered: Estimate, kept: Sequence[tuple[int, float]], wanted: float) -> Estimate:
     """The answer, unless fewer GPUs were seen to carry what is wanted: those are enough, whatever a law says.
 
-    ``enough`` has the load that each such number was seen to carry.
+    ``kept`` has numbers of GPUs and the load that each was seen to carry; of less than is wanted, so many times it.
     """
-    least = min(enough, default=None)
+    least, load, gpus = min(
+        ((gpus * (times := max(1, math.ceil(wanted / load - FUZZ))), times * load, gpus) for gpus, load in kept),
+        default=(None, 0.0, 0),
+    )
     if least is None or (answered.gpus is not None and answered.gpus <= least):
         return answered
-    text = f"{gpus_text(least)} were measured to be enough; fewer may be, as their own capacity is not known"
+    text = f"{gpus_text(least)} were measured to be enough"
+    if least > gpus:
+        seen = f"{load * gpus / least:g}, the largest load of {gpus_text(gpus)}, was carried still"
+        text = f"{seen}: in proportion {gpus_text(least)} are enough"
+    text += "; fewer may be, as their own capacity is not known"
     return replace(
         answered,
         gpus=least,
-        gpus_raw=least * wanted / enough[least],
+        gpus_raw=least * wanted / load,
         gpus_high=least,
         # What the law says of fewer was just overruled.
         gpus_low=None if answered.gpus_low is None or answered.gpus_low >= least else answered.gpus_low,
