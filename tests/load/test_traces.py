@@ -7,6 +7,7 @@ import pytest
 
 from gpusize.base.errors import DatasetError, UsageError
 from gpusize.workload.dataset import Dataset
+from gpusize.workload.dataset.arrivals import read_arrivals
 from gpusize.workload.load import ArrivalTrace, Load
 from gpusize.workload.schedule.from_engine import arrivals
 from gpusize.workload.schedule.preview import outline
@@ -64,6 +65,14 @@ def test_formats(tmp_path, name, lines):
     assert trace.schedule(1).due_ns.tolist() == pytest.approx([0, NS // 2], abs=1000)
 
 
+def test_stamps_of_which_some_name_no_zone_are_told_of(tmp_path):
+    file = tmp_path / "mixed.csv"
+    file.write_text("timestamp\n2026-03-29 01:59:59\n2026-03-29 02:00:00+02:00\n", "utf-8")
+    assert any("taken as UTC" in note for note in read_arrivals(file).notes)
+    file.write_text("timestamp\n2026-03-29 01:59:59\n2026-03-29 02:00:00\n", "utf-8")
+    assert read_arrivals(file).notes == ()
+
+
 @pytest.mark.parametrize(
     "name, text, what, where",
     [
@@ -71,6 +80,7 @@ def test_formats(tmp_path, name, lines):
         ("x.csv", "arrival_s\n1\n-2\n", "is -2, not a time", "x.csv:3"),
         ("x.csv", "arrival_s\nsoon\n", "soon is not a time", "x.csv:2"),
         ("x.csv", "arrival_s\n", "no arrivals", "x.csv"),
+        ("x.csv", "timestamp\n1711670400000\n1711670401000\n", "far ahead.*are they in milliseconds", "x.csv"),
         ("x.txt", "1\n", "cannot tell the format from the suffix", "x.txt"),
     ],
 )

@@ -164,3 +164,12 @@ def test_what_cannot_be_drawn_across():
         ratio_figure(frame.drop("value"))
     with pytest.raises(UsageError, match="have to be numbers"):
         instances_figure(frame, transpose=True)
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_axis_of_a_level_of_one_moment_has_a_length() -> None:
+    """Requests of one moment have the rate 0, and matplotlib warned of an axis from 0 to 0 on the terminal."""
+    with style.settings():
+        _, (axes,) = style.new_figure("one", "moment")
+        style.level_axis(axes, [0.0], "requests/s")
+        assert axes.get_xlim() == (0.0, 1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -369,11 +370,17 @@ class Result(LevelTables):
             **more: further fields of ``Question``.
 
         Raises:
-            UsageError: no users or no SLO are known, or more than one of users, rate and token rate is given.
+            UsageError: no users or no SLO are known, more than one of users, rate and token rate is given, or there is
+                no such argument.
         """
+        from gpusize.base.text import did_you_mean
         from gpusize.estimate.methods import Question
         from gpusize.estimate.token_rate import output_tokens
 
+        known = [each.name for each in dataclasses.fields(Question)]
+        for name in more:
+            if name not in known:
+                raise UsageError(f"there is no argument {name!r}", name, did_you_mean(name, known, "see Question"))
         if token_rate is not None:
             if any(each is not None for each in (users, rate, self._users, self._rate)):
                 raise UsageError(

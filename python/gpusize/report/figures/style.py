@@ -239,7 +239,8 @@ def level_axis(axes: Axes, levels: Sequence[float], label: str) -> None:
         margin = (high / low) ** 0.05
         axes.set_xlim(low / margin, high * margin)
     elif known:
-        margin = max((known[-1] - known[0]) * 0.05, known[-1] * 0.04)
+        # A level of one moment has the rate 0: an axis from 0 to 0 has no length.
+        margin = max((known[-1] - known[0]) * 0.05, known[-1] * 0.04) or 1.0
         axes.set_xlim(max(0.0, known[0] - margin), known[-1] + margin)
     ticks = _spread(axes, known)
     axes.xaxis.set_major_locator(FixedLocator(ticks))

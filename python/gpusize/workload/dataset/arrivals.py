@@ -13,7 +13,7 @@ from gpusize.base.errors import DatasetError, UsageError
 from gpusize.base.text import read_bytes, shown
 from gpusize.workload.dataset.dataset import Dataset
 from gpusize.workload.dataset.formats import check_format, contained
-from gpusize.workload.dataset.published_traces import TRACES, exact_s, looks_like_trace, stamp_s, trace_times
+from gpusize.workload.dataset.published_traces import TRACES, exact_s, has_zone, looks_like_trace, stamp_s, trace_times
 from gpusize.workload.dataset.request_bodies import from_perf_analyzer, looks_like_payloads
 
 __all__ = ["TIME_COLUMNS", "ArrivalTimes", "arrivals_of_rows", "read_arrivals", "time_of"]
@@ -22,6 +22,8 @@ TIME_COLUMNS: Final = ("arrival_s", "due_s", "time_s", "timestamp")
 """Columns that hold the time of a row, the first that there is: seconds, or a date and time."""
 
 
+_FAR_S: Final = 1e11
+"""In the year 5138: times since 1970 in milliseconds are above it, and in seconds they are not."""
 _MOST_S: Final = 10 * 366 * 86400
 
 
@@ -76,6 +78,8 @@ def read_arrivals(path: str | Path, fmt: str | None = None) -> ArrivalTimes:
         tokens = _tokens_of(rows)
     if not times:
         raise DatasetError("there are no arrivals in the file", source, "give at least one row")
+    if kind not in TRACES and {True, False} <= {has_zone(row[name]) for row in parsed.rows if (name := _named(row))}:
+        notes.append(f"{source}: times without a zone stand beside others with one, and are taken as UTC")
     order = sorted(range(len(times)), key=times.__getitem__)
     ordered = [times[place] for place in order]
     if ordered != times:
@@ -89,8 +93,11 @@ def _from_first(ordered: Sequence[Decimal], source: str) -> list[float]:
     """Seconds since the first arrival.
 
     Raises:
-        DatasetError: the last one is later than a run can last.
+        DatasetError: the last one is later than a run can last, or the first in thousands of years.
     """
+    if ordered[0] >= _FAR_S:
+        what = f"the first arrival is at {float(ordered[0]):.4g} s since 1970, in a year far ahead"
+        raise DatasetError(what, source, "give times in seconds; are they in milliseconds or nanoseconds?")
     lasts_s = float(ordered[-1] - ordered[0])
     if lasts_s > _MOST_S:
         what = f"the last arrival is {lasts_s:g} s after the first, more than ten years"
@@ -138,13 +145,18 @@ def _recognised(rows: Sequence[Mapping[str, Any]]) -> str | None:
     return "mooncake" if kind is None and {"timestamp", "input_length", "output_length"} <= names else kind
 
 
+def _named(row: Mapping[str, Any]) -> str | None:
+    """Which of `TIME_COLUMNS` a row has."""
+    return next((name for name in TIME_COLUMNS if row.get(name) not in (None, "")), None)
+
+
 def time_of(row: Mapping[str, Any], where: str) -> Decimal:
     """The time of a row in seconds, exactly as it is written, from the first of `TIME_COLUMNS` that it has.
 
     Raises:
         DatasetError: it has none, or something that is no time.
     """
-    name = next((name for name in TIME_COLUMNS if row.get(name) not in (None, "")), None)
+    name = _named(row)
     if name is None:
         names = ", ".join(f'"{shown(each)}"' for each in row) or "nothing"
         raise DatasetError(f"there is no time of arrival; the row has {names}", where, f"name it {TIME_COLUMNS[0]}")

@@ -22,7 +22,7 @@ from gpusize.workload.dataset.made_up_text import WIDTH, Filler, check_size
 from gpusize.workload.dataset.parsed import Parsed
 from gpusize.workload.dataset.token_counter import CHARACTERS_PER_TOKEN, Counter
 
-__all__ = ["BLOCK_TOKENS", "TRACES", "exact_s", "from_trace", "looks_like_trace", "stamp_s", "trace_times"]
+__all__ = ["BLOCK_TOKENS", "TRACES", "exact_s", "from_trace", "has_zone", "looks_like_trace", "stamp_s", "trace_times"]
 
 BLOCK_TOKENS: Final = 512
 """Tokens that one of Mooncake's hash ids names."""
@@ -161,6 +161,12 @@ def exact_s(value: Any) -> Decimal:
     if isinstance(value, bool) or not 0 <= float(value) < 1e15:
         raise ValueError
     return Decimal(str(value))
+
+
+def has_zone(value: Any) -> bool | None:
+    """Whether a stamp of date and time names its zone; None for anything else, as a number of seconds."""
+    match = _STAMP.fullmatch(str(value).strip())
+    return None if match is None else match[4] is not None
 
 
 def stamp_s(value: Any, where: str) -> Decimal:
