@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gpusize.analysis.detect import blocks_of, drift, growing, mser, plateau, steady_from
+from gpusize.analysis.detect import answered_behind, blocks_of, drift, growing, mser, plateau, steady_from
 from gpusize.analysis.detect.arrivals import band, chi2_quantile, gap_autocorrelation, index_of_dispersion
 from gpusize.analysis.detect.blocks import lag1, theil_sen
 from tests.analysis.open_levels import Floats, arrivals
@@ -245,3 +245,16 @@ def test_lateness_widens_windows_and_thins_gaps():
     assert index_of_dispersion(times, 3000, "poisson", late=50.0).value is None
     assert gap_autocorrelation(times, spread=1.0).every == 200
     assert gap_autocorrelation(times, spread=1.0).value is None
+
+
+@pytest.mark.parametrize("rate, status", [(4.0, "growing"), (30.0, "growing"), (100.0, "not judged")])
+def test_answers_that_all_come_behind_the_load_tell_by_how_far_apart_they_are(rate: float, status: str) -> None:
+    """A hundred requests in a second; the first answer after twelve, and then so many per second."""
+    found = answered_behind(100, 1.0, 12 + np.arange(100) / rate)
+    assert found.status == status
+    if status == "growing":
+        assert found.text.startswith("100/s were offered")
+        assert found.per_s == pytest.approx(100 - rate, rel=0.02)
+    assert answered_behind(19, 1.0, 12 + np.arange(19) / rate).status == "not judged"
+    # Of every tenth row the others are counted too.
+    assert answered_behind(100, 1.0, 12 + np.arange(10) * 10 / rate, sampled=10).status == status

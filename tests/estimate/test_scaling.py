@@ -247,8 +247,19 @@ def test_in_proportion_what_was_measured_to_be_enough_is_enough():
     """One GPU carries five and a half; two carried sixteen, their largest load: four carry thirty."""
     levels = [*own(1, 0.5, (1, 2, 4, 5, 6, 8)), *own(2, 2.0, (1, 8, 16))]
     found = ask(levels, users=30)
-    assert (found.gpus, found.gpus_high) == (4, 4)
+    without = ask(levels[:6], users=30)
+    assert (without.gpus, found.gpus, found.gpus_high) == (6, 4, without.gpus_high)
     assert found.gpus_raw == pytest.approx(30 / 8)
+    assert found.details["options"] == []
+    # Far beyond what was measured it is as far as ever, and says so.
+    far = ask(levels, users=1000)
+    assert (far.gpus, far.outside_tested_range) == (126, True)
+    assert [text for text in far.warnings if "extrapolated" in text] == [
+        "extrapolated: 63 times the largest count that was measured"
+    ]
+    # What was measured goes before what follows in proportion.
+    same = ask([*levels, *own(4, 4.0, (1, 8, 30))], users=30)
+    assert "4 GPUs were measured to be enough" in same.warnings[0]
     assert found.warnings[0].startswith("16, the largest load of 2 GPUs, was carried still: in proportion 4 GPUs are")
     # Where replicas cost each other something, twice as many GPUs may carry less than twice as much.
     lossy = [*own(1, 1.0, (1, 4, 8, 10, 12, 16)), *own(4, 2.5, (8, 16, 24, 28, 32)), *own(8, 6.0, (1, 24))]

@@ -329,6 +329,8 @@ def test_files_in_memory_may_be_a_containers_memory_too():
     columns = {"t_ns": [0, S, 2 * S], "mem_bytes": [15 * MIB] * 3}
     grown = usage_of(readings({**columns, "tmpfs_bytes": [40 * MIB, 540 * MIB, 40 * MIB]}))
     assert grown.memory.lower_bound.startswith("files in memory (tmpfs, as /dev/shm) grew by 500 MiB meanwhile")
+    mapped = {**columns, "tmpfs_bytes": [40 * MIB, 540 * MIB, 40 * MIB], "mem_shmem_bytes": [0, 500 * MIB, 0]}
+    assert usage_of(readings(mapped)).memory.lower_bound is None
     for little in ([40 * MIB, 55 * MIB, 40 * MIB], [540 * MIB, 40 * MIB, 40 * MIB], [None, 540 * MIB, None]):
         assert usage_of(readings({**columns, "tmpfs_bytes": little})).memory.lower_bound is None
 
@@ -347,6 +349,9 @@ def test_a_process_tree_that_waited_for_a_cpu_may_need_more():
     assert waited.cpu.lower_bound.startswith("its threads waited for a CPU for 50% of the time")
     assert usage_of(readings({**columns, "cpu_waited_ns": [0, 0, S // 10]})).cpu.lower_bound is None
     assert usage_of(readings({**columns, "cpu_waited_ns": [0, None, None]})).cpu.lower_bound is None
+    # Of a command that does next to nothing, a wait of a fraction of that is nothing either.
+    idle = {"t_ns": [0, S, 2 * S], "cpu_ns": [0, S // 100, S // 50], "cpu_waited_ns": [0, S // 100, S // 50]}
+    assert usage_of(readings(idle)).cpu.lower_bound is None
 
 
 def test_columns_that_were_read_at_some_readings_only():

@@ -11,13 +11,14 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from gpusize.base.errors import MeasuredNo, StoreError, UsageError
 from gpusize.base.process_group import log_tail, run_command
 from gpusize.studies.combination import plan_of
-from gpusize.studies.conduct import run_study
+from gpusize.studies.conduct import run_study, unfinished
 from gpusize.studies.spec import Study, read_study
 from gpusize.studies.surroundings import Surroundings
 from gpusize.studies.table import study_rows
@@ -96,8 +97,8 @@ def test_a_combination_of_which_no_level_was_measured_to_its_end_failed(study, m
 
     def run(options, stop):
         first = options["label"]["n"] == "1"
-        states = ("interrupted", "interrupted") if first else ("done", "interrupted")
-        measure.levels = [percentile_level(c, 1.0, state=state) for c, state in zip((1, 4), states, strict=True)]
+        ended = [(1, "interrupted"), (4, "interrupted")] if first else [(1, "done"), (4, "cancelled"), (4, "done")]
+        measure.levels = [percentile_level(c, 1.0, state=state) for c, state in ended]
 
     measure.during = run
     result = run_study(made, measure=measure)
@@ -105,6 +106,8 @@ def test_a_combination_of_which_no_level_was_measured_to_its_end_failed(study, m
     error = "2 of 2 levels were not measured to their end: concurrency 1, 4 interrupted"
     assert (state(made.out)["n=1"]["state"], state(made.out)["n=1"]["error"]) == ("failed", error)
     assert state(made.out)["n=2"]["state"] == "done"
+    # What was cut short and measured again is measured.
+    assert unfinished(SimpleNamespace(levels=measure.levels)) is None  # type: ignore[arg-type]
 
 
 def test_a_teardown_that_fails_is_named_and_the_rest_of_it_runs(study, measure):

@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from gpusize.analysis.delivery.intended import is_ramp
-from gpusize.analysis.detect import Drift, Growth, Steadiness, drift, growing, steady_from
+from gpusize.analysis.detect import Drift, Growth, Steadiness, answered_behind, drift, growing, steady_from
 from gpusize.analysis.metrics import NS_PER_S
 from gpusize.records.schema import ANSWERED, OUTCOMES
 
@@ -107,11 +107,9 @@ def _growth_by_rows(level: LevelData, start_s: float, close_s: float) -> Growth:
     answered = rows["ok"].to_numpy() & np.isfinite(end_s)
     offered, completed = (np.histogram(each, edges)[0] for each in (due_s, end_s[answered]))
     held = np.searchsorted(np.sort(due_s), edges[1:], "right") - np.searchsorted(np.sort(end_s), edges[1:], "right")
-    times_s = (end_s - due_s)[answered]
-    runtime_s = _medians(times_s, end_s[answered], edges)
-    if times_s.size and np.isnan(runtime_s).all():
-        # All ended behind the window, which tells how long it would have had to be.
-        runtime_s = np.full(steps, np.quantile(times_s, 0.1))
+    if answered.any() and (end_s[answered] >= close_s).all():
+        return answered_behind(int(offered.sum()), close_s - start_s, end_s[answered])
+    runtime_s = _medians((end_s - due_s)[answered], end_s[answered], edges)
     step_s = (close_s - start_s) / steps
     return growing(offered, completed, held, step_s=step_s, runtime_s=runtime_s)
 
@@ -135,6 +133,8 @@ def _growth_by_seconds(level: LevelData, start_s: float, close_s: float) -> Grow
     times_s = (sample["end_ns"] - sample["due_ns"]).cast(pl.Float64).to_numpy() / NS_PER_S
     runtime_s = _medians(times_s, end_s, np.arange(low, whole + 1, dtype=float))
     offered, completed = rows["due"].to_numpy()[low:], rows["answered"].to_numpy()[low:]
+    if end_s.size and not completed.any():
+        return answered_behind(int(offered.sum()), float(whole - low), end_s, level.sampled)
     return growing(offered, completed, held[low:], runtime_s=runtime_s)
 
 

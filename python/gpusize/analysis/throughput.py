@@ -7,15 +7,16 @@ the requests of a short level are all kept, those of its drain included.
   are slots, as with one pass, from the start to the last answer.
 - Open loop: in a window as long as that in which requests were due, begun as much later as the first answer took. A
   target that cannot keep up answers later and later: counted by due time it would look as fast as the load. Where
-  requests were due for less time than half of the answers took, from the first due time to the last answer: a burst
-  ends in a burst, and how many answers come in a moment says nothing of how many come in a second.
+  requests were due for less time than half of the answers took, and the answers came further apart than they were due,
+  from the first answer to the last. Of a burst, whose requests were due in a moment, from the first due time to the
+  last answer: it ends in a burst, and how many answers come in a moment says nothing of how many come in a second.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpusize.analysis.delivery.intended import is_ramp
 from gpusize.analysis.metrics import NS_PER_S
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 
     from gpusize.analysis.level import LevelData
 
-__all__ = ["Throughput", "achieved_by", "rates_of", "responses", "throughput"]
+__all__ = ["Throughput", "achieved_by", "is_brief", "rates_of", "responses", "throughput"]
+
+BURST: Final = 0.1
+"""Requests that are due within this share of the median runtime are due at once."""
 
 
 class Throughput(NamedTuple):
@@ -98,6 +102,14 @@ def responses(visit: LevelData, *columns: str) -> tuple[pl.LazyFrame, int, float
     return _rows(visit, found.low, found.high, *columns), found.answered, found.length_s
 
 
+def is_brief(level: LevelData) -> bool:
+    """Whether requests of an open loop were due for less time than half of them took.
+
+    Then it cannot be told whether the target keeps up: what it would have answered had the load gone on nobody saw.
+    """
+    return level.concurrency is None and any(_response_window(visit)[2] for visit in level.visits())
+
+
 def achieved_by(level: LevelData, column: str) -> dict[int, float] | None:
     """The achieved rate by the value of a column of the records; None where there is no time to speak of."""
     import polars as pl
@@ -145,7 +157,7 @@ def _rows(visit: LevelData, low: int, high: int, *columns: str) -> pl.LazyFrame:
 def _counted(visit: LevelData) -> _Responses:
     import polars as pl
 
-    low, high = _busy_window(visit) if visit.concurrency is not None else _response_window(visit)
+    low, high = _busy_window(visit) if visit.concurrency is not None else _response_window(visit)[:2]
     tokens = [pl.col(name).cast(pl.Int64) for name in ("tokens_out", "tokens_in")]
     sums = [pl.when(each.count() > 0).then(each.sum()).alias(name) for each, name in zip(tokens, "oi", strict=True)]
     count, tokens_out, tokens_in = _rows(visit, low, high).select(pl.len(), *sums).collect(engine="streaming").row(0)
@@ -181,10 +193,10 @@ def _found_busy(visit: LevelData) -> tuple[int, int]:
     return low, high if last is None else max(low, min(high, int(last)))
 
 
-def _response_window(visit: LevelData) -> tuple[int, int]:
+def _response_window(visit: LevelData) -> tuple[int, int, bool]:
     """The part of the window in which requests were due, later by the runtime of the first answer to one of them.
 
-    Where that is shorter than half of the runtimes, from its begin to the last answer.
+    And whether it is shorter than half of the runtimes (``is_brief``): then the answers alone may say how long it is.
 
     A request takes its time, however light the load is: so shifted, as many answers come as requests were due where
     the target keeps up, and as many as it can give where it does not. A level that was broken off has no answers after
@@ -195,24 +207,29 @@ def _response_window(visit: LevelData) -> tuple[int, int]:
     low, high = _due_window(visit)
     due, end = pl.col("due_ns"), pl.col("end_ns")
     took = end - due
-    half, first, ended = (
+    half, first, began, ended = (
         _ok(visit)
         .filter((due >= low) & (due < high))
         .select(
             took.quantile(0.5, interpolation="lower").alias("half"),
             took.filter(end == end.min()).first().alias("first"),
+            end.min().alias("began"),
             end.max().alias("ended"),
         )
         .collect(engine="streaming")
         .row(0)
     )
-    if half is not None and high - low < half:
-        return low, int(ended) + 1
+    brief = half is not None and high - low < half
+    if brief and high - low < BURST * half:
+        return low, int(ended) + 1, True
+    if brief and ended - began > high - low:
+        # Counted from an answer on, that one is not one of those that came since.
+        return int(began) + 1, int(ended) + 1, True
     later = int(first or 0)
     low, high, last = low + later, high + later, visit.meta.get("end_ns")
     if visit.meta.get("stop_reason") not in (None, *WHOLE) and last is not None:
         high = max(low, min(high, int(last)))
-    return low, high
+    return low, high, brief
 
 
 def _of_all(rows: _Responses, visit: LevelData) -> _Responses:

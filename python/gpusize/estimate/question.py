@@ -42,7 +42,7 @@ IN_FLIGHT: Final = (
 RISK: Final = 2.0
 """See ``Question.risk``."""
 MOST_RISK: Final = 1000.0
-MOST_HEADROOM: Final = 10.0
+MOST_HEADROOM: Final = 2.0
 """More is taken for a per cent."""
 THINKS: Final = ("none", "fixed", "exponential")
 ROUTERS: Final = ("least_loaded", "round_robin", "random", "shared")
@@ -59,6 +59,17 @@ _KINDS: Final[dict[str, Kind]] = {
     **dict.fromkeys(("think", "router", "process"), TEXT),
     "slos": SEQUENCE,
 }
+
+
+def check_headroom(share: float) -> None:
+    """Refuse a headroom that is hardly meant as a share.
+
+    Raises:
+        UsageError: it is above `MOST_HEADROOM`.
+    """
+    if share > MOST_HEADROOM:
+        what = f"headroom must be a share of at most {MOST_HEADROOM:g}, not {share:g}"
+        raise UsageError(what, "headroom", f"write {share / 100:g} for {share:g} %")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +151,7 @@ class Question:
         for name, share in (("think_s", self.think_s), ("headroom", self.headroom), ("spare", float(self.spare))):
             if not (math.isfinite(share) and share >= 0):
                 raise UsageError(f"{name} must not be below 0", name, "leave it out for none")
-        if self.headroom > MOST_HEADROOM:
-            per_cent = f"{self.headroom / 100:g} for {self.headroom:g} %"
-            raise UsageError(
-                f"headroom must be a share of at most {MOST_HEADROOM:g}, not {self.headroom:g}",
-                "headroom",
-                f"write {per_cent}",
-            )
+        check_headroom(self.headroom)
         if not (math.isfinite(self.risk) and 0 < self.risk <= MOST_RISK):
             raise UsageError(
                 f"risk must be above 0 and at most {MOST_RISK:g}, not {self.risk:g}",

@@ -95,7 +95,11 @@ class Scaling:
             texts = tuple(PAUSING if text == IN_FLIGHT else text for text in answered.assumptions)
             answered = replace(answered, assumptions=texts, gpus_low=fewest.gpus_low, gpus_high=most.gpus_high)
         proportional = count.law.sigma == count.law.kappa == 0 and not question.host_gpus
-        kept = [(gpus, load) for gpus, load in found.kept if gpus % per == 0 and (proportional or load >= wanted)]
+        kept = [
+            (gpus, load)
+            for gpus, load in found.kept
+            if gpus % per == 0 and load > 0 and (proportional or load >= wanted)
+        ]
         return _no_more(answered, kept, wanted)
 
 
@@ -146,17 +150,14 @@ def _no_more(answered: Estimate, kept: Sequence[tuple[int, float]], wanted: floa
 
     ``kept`` has numbers of GPUs and the load that each was seen to carry; of less than is wanted, so many times it.
     """
-    least, load, gpus = min(
-        ((gpus * (times := max(1, math.ceil(wanted / load - FUZZ))), times * load, gpus) for gpus, load in kept),
-        default=(None, 0.0, 0),
-    )
+    times = {gpus: max(1, math.ceil(wanted / load - FUZZ)) for gpus, load in kept}
+    # Of as many the one that was measured, not the one in proportion.
+    least, _, gpus, load = min(((times[n] * n, times[n], n, load) for n, load in kept), default=(None, 0, 0, 0.0))
     if least is None or (answered.gpus is not None and answered.gpus <= least):
         return answered
-    text = f"{gpus_text(least)} were measured to be enough"
-    if least > gpus:
-        seen = f"{load * gpus / least:g}, the largest load of {gpus_text(gpus)}, was carried still"
-        text = f"{seen}: in proportion {gpus_text(least)} are enough"
-    text += "; fewer may be, as their own capacity is not known"
+    if times[gpus] > 1:
+        return _in_proportion(answered, least, gpus, load, wanted)
+    text = f"{gpus_text(least)} were measured to be enough; fewer may be, as their own capacity is not known"
     return replace(
         answered,
         gpus=least,
@@ -167,6 +168,26 @@ def _no_more(answered: Estimate, kept: Sequence[tuple[int, float]], wanted: floa
         reason=None,
         outside_tested_range=False,
         warnings=(text, *answered.warnings),
+    )
+
+
+def _in_proportion(answered: Estimate, least: int, gpus: int, load: float, wanted: float) -> Estimate:
+    """The answer with as many as follow in proportion from what ``gpus`` were seen to carry: still extrapolated."""
+    seen = f"{load:g}, the largest load of {gpus_text(gpus)}, was carried still"
+    texts = [f"{seen}: in proportion {gpus_text(least)} are enough; fewer may be, as their own capacity is not known"]
+    if least > FAR * gpus:
+        texts.append(f"{EXTRAPOLATED}{least / gpus:.3g} times the largest count that was measured")
+    texts += [text for text in answered.warnings if not text.startswith(EXTRAPOLATED)]
+    ways = [each for each in answered.details.get("options") or () if each["gpus"] and each["gpus"] <= least]
+    return replace(
+        answered,
+        gpus=least,
+        gpus_raw=wanted * gpus / load,
+        gpus_low=None if answered.gpus_low is None or answered.gpus_low > least else answered.gpus_low,
+        gpus_high=None if answered.gpus_high is None else max(answered.gpus_high, least),
+        reason=None,
+        warnings=tuple(texts),
+        details={**answered.details, "options": ways},
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from gpusize.analysis.failed_requests import quantile_of_all
-from gpusize.analysis.throughput import rates_of, throughput
+from gpusize.analysis.throughput import is_brief, rates_of, throughput
 from gpusize.estimate.crossing import effective_n
 from gpusize.estimate.isotonic import Z_95, crossing_point, decreasing, wilson
 
@@ -92,7 +92,7 @@ def _judged(level: LevelData, slo: Slo | None) -> _Kept | None:
     if load is None or level.state not in ("done", "interrupted"):
         return None
     found = _behind(level, load) or (None if slo is None else _by_slo(level, slo, load))
-    if found is None and slo is None and level.concurrency is None:
+    if found is None and slo is None and level.concurrency is None and (level.imported or not is_brief(level)):
         found = _Kept(load, 1.0, KEPT_UP, 1.0, 0.0)
     if found is None or (level.state == "interrupted" and found.kept >= found.enough):
         return None
@@ -102,6 +102,8 @@ def _judged(level: LevelData, slo: Slo | None) -> _Kept | None:
 def _behind(level: LevelData, load: float) -> _Kept | None:
     """A rate that was not kept up with, which an import's percentiles do not show."""
     if level.concurrency is not None:
+        return None
+    if not level.imported and is_brief(level):
         return None
     offered: float | None = load
     if level.imported:

@@ -144,16 +144,18 @@ def run_study(
 
 
 def unfinished(result: Result) -> str | None:
-    """Which levels of a combination were not measured to their end; None where all were."""
+    """Which levels of a combination were not measured to their end, at no visit; None where all were."""
     from gpusize.estimate.level_quality import together
 
-    left = [level for level in result.levels if level.state != "done"]
+    levels = {(level.concurrency, level.rate): level for level in result.levels}
+    done = {(level.concurrency, level.rate) for level in result.levels if level.state == "done"}
+    left = [level for load, level in levels.items() if load not in done]
     if not left:
         return None
     states = dict.fromkeys(level.state for level in left)
     each = "; ".join(f"{together([one for one in left if one.state == state])} {state}" for state in states)
     were = "was not measured to its end" if len(left) == 1 else "were not measured to their end"
-    return f"{len(left)} of {len(result.levels)} levels {were}: {each}"
+    return f"{len(left)} of {len(levels)} levels {were}: {each}"
 
 
 def begun_run(out: Path, plan: Plan) -> Path | None:
@@ -221,7 +223,7 @@ class _Conductor:
         except GpusizeError as problem:
             self.tell(f"{plan.combination.name}: there is no report: {problem}")
         if result.levels and all(level.state != "done" for level in result.levels):
-            # Levels that ended early stand, so nothing is there to go on with; nor is there anything to compare.
+            # There is nothing to compare with other combinations.
             return {"state": "failed", "error": unfinished(result)}
         return {"state": "done"}
 

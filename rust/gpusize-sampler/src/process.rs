@@ -16,7 +16,7 @@ use super::member::{Member, children_of};
 use super::mounts;
 use super::proc_files;
 use super::source::{End, Ends, Source, values};
-use super::sys::{page_bytes, used_bytes};
+use super::sys::{page_bytes, tmpfs_bytes};
 use gpusize_base::clock::now_ns;
 use gpusize_base::error::{Error, Result};
 
@@ -272,7 +272,7 @@ impl Process {
 
     /// How much files in memory take, of which a process's figures tell only what it has mapped.
     fn in_memory(&self, reading: &mut Reading) {
-        let found: Vec<i64> = self.tmpfs.iter().filter_map(|at| used_bytes(at)).collect();
+        let found: Vec<i64> = self.tmpfs.iter().filter_map(|at| tmpfs_bytes(at)).collect();
         if !found.is_empty() {
             reading.set(Column::Tmpfs, found.iter().sum());
         }
@@ -286,7 +286,8 @@ impl Process {
                 Column::ReadBytes | Column::WrittenBytes if self.io_refused => refused,
                 Column::Pss if self.pss_refused => refused,
                 Column::Pss if self.pss_every_ns.is_none() => "not asked for (pss)",
-                Column::Tmpfs => "no files in memory are mounted",
+                Column::Tmpfs if self.tmpfs.is_empty() => "no files in memory are mounted",
+                Column::Tmpfs => "where they are cannot be looked at: it belongs to another user, or has ended",
                 Column::Waited => "the kernel does not keep it, or it ended before anybody looked",
                 _ => "the kernel keeps it for cgroups only",
             };

@@ -116,14 +116,17 @@ fn counted(result: i64) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// Bytes in use of the file system that a path is in.
-pub fn used_bytes(path: &Path) -> Option<i64> {
+/// Bytes of files in memory, where a path is in a file system of such; another may have been mounted over it.
+pub fn tmpfs_bytes(path: &Path) -> Option<i64> {
     let path = CString::new(path.as_os_str().as_bytes()).ok()?;
-    // SAFETY: all zeros are a valid statvfs.
-    let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: all zeros are a valid statfs.
+    let mut found: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: the path ends with a zero, and the struct is valid for the call, which fills it.
-    let failed = unsafe { libc::statvfs(path.as_ptr(), &raw mut found) } != 0;
-    (!failed).then(|| (found.f_blocks.saturating_sub(found.f_bfree) * found.f_frsize) as i64)
+    let failed = unsafe { libc::statfs(path.as_ptr(), &raw mut found) } != 0;
+    if failed || found.f_type != libc::TMPFS_MAGIC {
+        return None;
+    }
+    Some(found.f_blocks.saturating_sub(found.f_bfree) as i64 * found.f_bsize)
 }
 
 /// Let the calling thread's sleeps end on time: by default the kernel may delay them by 50 µs to save wake-ups.

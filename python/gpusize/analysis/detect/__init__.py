@@ -8,7 +8,19 @@ from __future__ import annotations
 
 from gpusize.analysis.detect.blocks import Blocks, blocks_of
 from gpusize.analysis.detect.drift import Drift, drift
-from gpusize.analysis.detect.saturation import Growth, growing, plateau
+from gpusize.analysis.detect.saturation import Growth, answered_behind, growing, plateau
 from gpusize.analysis.detect.steady import Steadiness, mser, steady_from
 
-__all__ = ["Blocks", "Drift", "Growth", "Steadiness", "blocks_of", "drift", "growing", "mser", "plateau", "steady_from"]
+__all__ = [
+    "Blocks",
+    "Drift",
+    "Growth",
+    "Steadiness",
+    "answered_behind",
+    "blocks_of",
+    "drift",
+    "growing",
+    "mser",
+    "plateau",
+    "steady_from",
+]

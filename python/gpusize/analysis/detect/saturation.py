@@ -10,7 +10,7 @@ from gpusize.analysis.detect.blocks import theil_sen
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["EFFECT", "Growth", "growing", "plateau"]
+__all__ = ["EFFECT", "Growth", "answered_behind", "growing", "plateau"]
 
 EFFECT: Final = 0.05
 """Share of the offered requests that stay unanswered from which an open loop is saturated."""
@@ -98,6 +98,27 @@ def growing(
         lasting = theil_sen(*_thinned(held)).slope > 0
     rates = f"{total / (n * step_s):.4g}/s were offered, {float(went.sum()) / (n * step_s):.4g}/s were answered"
     return Growth("growing" if lasting else "not growing", share, per_s, rates)
+
+
+def answered_behind(offered: int, length_s: float, end_s: ArrayLike, sampled: int = 1) -> Growth:
+    """Whether a backlog grew where all answers came after the last request was due: by how far apart they are.
+
+    Args:
+        offered: requests that became due in the window.
+        length_s: its length.
+        end_s: when they were answered, seconds, in any order; shape (n,), n at least 1.
+        sampled: how many answers each of them stands for.
+    """
+    import numpy as np
+
+    ends = np.asarray(end_s, dtype=float)
+    why = _too_little(LEAST_STEPS, offered)
+    took_s, answered = float(ends.max() - ends.min()), sampled * ends.size
+    if why or took_s <= LONG * length_s:
+        return Growth("not judged", None, None, why or f"no answer came within the window of {length_s:.3g} s")
+    came, went = offered / length_s, answered / took_s
+    rates = f"{came:.4g}/s were offered, {went:.4g}/s were answered"
+    return Growth("growing", 1 - went / came, came - went, rates)
 
 
 def _too_little(steps: int, total: float) -> str:

@@ -130,10 +130,13 @@ def _bound(readings: Readings, span: Span, peak: int | None, events: float | Non
 
 
 def _in_files(readings: Readings, span: Span) -> int:
-    """By how much files in memory grew at most, which a process's figures have only where they are mapped."""
-    t, v = readings.array("tmpfs_bytes")
-    inside = v[(t >= span.start_ns) & (t <= span.end_ns)]
-    return int(inside.max() - inside[0]) if inside.size else 0
+    """By how much files in memory grew at most beyond what a process has mapped of them, which its figures have."""
+    grown = []
+    for column in ("tmpfs_bytes", "mem_shmem_bytes"):
+        t, v = readings.array(column)
+        inside = v[(t >= span.start_ns) & (t <= span.end_ns)]
+        grown.append(int(inside.max() - inside[0]) if inside.size else 0)
+    return grown[0] - grown[1]
 
 
 def _reached(facts: Facts, peak: int) -> list[str]:

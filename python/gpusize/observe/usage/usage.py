@@ -28,6 +28,8 @@ FULL: Final = 0.95
 WAITED: Final = 0.1
 """Share of the time in which a task waited for a CPU from which on more of them would have been used: of a cgroup by
 the clock, of a process tree of the time in which its threads could have run."""
+LEAST_WAITED: Final = 0.05
+"""Cores that a process tree waited for: less changes no request."""
 
 
 def usage_of(
@@ -132,18 +134,23 @@ def _cpu_bound(readings: Readings, span: Span, windows: tuple[CpuWindow, ...]) -
     waited = _pressure(readings, span).get("cpu_some", 0.0)
     if waited >= WAITED:
         return f"it waited for a CPU for {waited:.0%} of the time, as this machine was busy or it has many threads"
-    ready = _waited_while_ready(readings, span)
-    if ready >= WAITED:
+    ready, cores = _waited_while_ready(readings, span)
+    if ready >= WAITED and cores >= LEAST_WAITED:
         why = "as this machine was busy or it has more threads than CPUs"
         return f"its threads waited for a CPU for {ready:.0%} of the time in which they could have run, {why}"
     return None
 
 
-def _waited_while_ready(readings: Readings, span: Span) -> float:
-    """Share of the time in which threads of a process tree could have run that they waited; 0 where it is not known."""
+def _waited_while_ready(readings: Readings, span: Span) -> tuple[float, float]:
+    """Share of the time in which threads of a process tree could have run that they waited, and cores they waited for.
+
+    Both are 0 where it is not known.
+    """
     waited_ns = increase(curves(readings, "cpu_waited_ns"), span) or 0.0
     ran_ns = increase(curves(readings, "cpu_ns"), span) or 0.0
-    return waited_ns / (waited_ns + ran_ns) if waited_ns > 0 else 0.0
+    if waited_ns <= 0 or span.duration_s <= 0:
+        return 0.0, 0.0
+    return waited_ns / (waited_ns + ran_ns), waited_ns / 1e9 / span.duration_s
 
 
 def _throttling(readings: Readings, span: Span) -> Throttling | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpusize.base.errors import UsageError
+from gpusize.estimate.question import check_headroom
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,6 +76,7 @@ class ScalingRules:
             raise UsageError(what, "max_replicas", "give at least as many as min_replicas")
         if not (math.isfinite(self.headroom) and self.headroom >= 0) or self.spare < 0:
             raise UsageError("headroom and spare must not be below 0", "headroom", "leave it out for none")
+        check_headroom(self.headroom)
 
 
 @dataclass(frozen=True, eq=False)
