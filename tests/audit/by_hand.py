@@ -138,6 +138,14 @@ class Hand:
         if due:
             first = min(due, key=lambda row: row["end_ns"])
             later = first["end_ns"] - first["due_ns"]
+            # Due for less time than half of them took: the answers alone say how long they took to come.
+            runtimes = sorted(row["end_ns"] - row["due_ns"] for row in due)
+            ends = sorted(row["end_ns"] for row in due)
+            half, length = runtimes[(len(runtimes) - 1) // 2], high - low
+            if 10 * length < half:
+                return [row for row in ok if low <= row["end_ns"] <= ends[-1]], low, ends[-1] + 1
+            if length < half and ends[-1] - ends[0] > length:
+                return [row for row in ok if ends[0] < row["end_ns"] <= ends[-1]], ends[0] + 1, ends[-1] + 1
         begun, ended = low + later, high + later
         if self.meta["stop_reason"] not in ("count", "duration"):
             ended = max(begun, min(ended, self.meta["end_ns"]))
