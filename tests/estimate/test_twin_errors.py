@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
@@ -24,6 +25,7 @@ from gpusize.estimate.twin.resemblance import runtimes_off
 from gpusize.estimate.twin.simulate import TimeBound, Values
 from gpusize.estimate.twin.sizing import MOST_HALF, UNFIT, _open
 from gpusize.estimate.twin.visit_data import Objective
+from gpusize.estimate.twin.words import fallen
 from tests.estimate.test_twin_fit import drawn, visits
 from tests.estimate.virtual import CLUSTER
 
@@ -58,6 +60,20 @@ def test_few_requests_that_all_keep_the_bound_do_not_outweigh_many_that_do_not()
     assert own.value < 0.5
     assert curve.own(curve.levels[2]).value == 1.0
     assert abs(curve.at(46).value - own.value) < 3 * own.error
+
+
+def test_a_heavier_load_with_shorter_times_is_told_of():
+    """As of a real llama.cpp: 2.14 s with 46 users, and ten seconds before 1.78 s with 51."""
+    slower, faster = drawn(46, 2.14, n=330), drawn(51, 1.78, n=310)
+    told = fallen(Curve(OBJECTIVE, 0, [drawn(30, 1.1, n=70), slower, faster]))
+    assert told is not None
+    assert re.match(
+        r"the median of runtime was 2\.\d+ s with 46 users and 1\.\d+ s with 51: the target is not the", told
+    )
+    assert fallen(Curve(OBJECTIVE, 0, [slower, replace(faster, settled=False)])) is None
+    for seed in range(40):
+        same = [drawn(users, 1.0, n=300, seed=seed) for users in (40, 44, 48, 52)]
+        assert fallen(Curve(OBJECTIVE, 0, same)) is None, seed
 
 
 def test_levels_of_different_length_do_not_lean_to_those_that_were_lucky():

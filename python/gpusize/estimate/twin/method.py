@@ -236,7 +236,7 @@ def _answered(
             return None
         return count * tested if whole else whole_gpus(raw * tested, per)
 
-    doubts = [*base.warnings, *warnings(found, visits, question)]
+    doubts = [*base.warnings, *warnings(found, visits, question, curves)]
     if not whole:
         doubts.append(f"{tested} GPUs were measured as one; parts of them are taken in proportion")
     return replace(

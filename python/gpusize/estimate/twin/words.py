@@ -13,10 +13,15 @@ if TYPE_CHECKING:
     from gpusize.estimate.twin.sizing_result import Sized
     from gpusize.estimate.twin.visit_data import Observed
 
-__all__ = ["around", "details", "loop", "refused", "warnings", "with_served"]
+__all__ = ["around", "details", "fallen", "loop", "refused", "warnings", "with_served"]
 
 SHORT: Final = 300
 """Fewer steady requests near the capacity are warned of."""
+FELL: Final = 0.05
+"""Times that fall by more than this while the users grow are told of, if that is so many standard errors."""
+SURELY: Final = 4.0
+LEAST: Final = 60
+"""Requests of a level without which it is not held against others."""
 
 
 def with_served(found: Estimate, visits: Sequence[Observed]) -> Estimate:
@@ -59,9 +64,37 @@ def around(found: Sized, visits: Sequence[Observed]) -> tuple[int, ...]:
     return tuple(n for n in near if sum(int(v.steady.sum()) for v in visits if v.users == n) < SHORT)
 
 
-def warnings(found: Sized, visits: Sequence[Observed], question: Question) -> list[str]:
+def fallen(curve: Curve) -> str | None:
+    """Two loads of which the heavier has the shorter times, beyond chance; None where times grow with the load.
+
+    They do on a target that stays the same, but for one that gains by more requests at once, as a batch that waits to
+    be filled. On one that throttles, warms up or is shared with others they need not, and no interval covers that.
+    """
+    part = curve.objective.parts[0]
+    if len(curve.objective.parts) > 1 or part.bound_s is None or part.op not in ("<=", "<"):
+        return None
+    levels = [level for level in curve.levels if level.settled and level.logs.size >= LEAST]
+    tails = [(level.users, found) for level in levels if (found := curve.tail(level, 0.5)) is not None]
+    pairs = [
+        ((here[0] - there[0]) / math.hypot(here[1], there[1]), here[0], there[0], users, more)
+        for place, (users, here) in enumerate(tails)
+        for more, there in tails[place + 1 :]
+        if here[0] - there[0] > FELL
+    ]
+    sure, before, after, users, more = max(pairs, default=(0.0, 0.0, 0.0, 0, 0))
+    if sure <= SURELY:
+        return None
+    what = f"the {'mean' if part.kind == 'mean' else 'median'} of {part.metric}"
+    times = f"{math.exp(before):.3g} s with {users} users and {math.exp(after):.3g} s with {more}"
+    return (
+        f"{what} was {times}: the target is not the same all the time, or it gains by more requests at once; the "
+        "interval does not cover the first, so measure both again"
+    )
+
+
+def warnings(found: Sized, visits: Sequence[Observed], question: Question, curves: Sequence[Curve] = ()) -> list[str]:
     """What weakens a number."""
-    texts = []
+    texts = [text for curve in curves if (text := fallen(curve)) is not None][:1]
     misfit = float(found.details.get("distance") or 0.0)
     if misfit > 0.05:
         texts.append(
