@@ -52,6 +52,8 @@ def test_the_answer_says_what_it_rests_on(levels):
     assert found.details["model"] == "batching"
     assert any("slow each other down" in text for text in found.assumptions)
     assert [point["concurrency"] for point in found.details["curves"][0]["points"]] == list(LOADS)
+    # The cluster stays the same.
+    assert not any("not the same all the time" in text for text in found.warnings)
     low, high = found.details["raw_interval"]
     assert low <= found.gpus_raw <= high
     assert found.capacity_concurrency == pytest.approx(23, rel=0.35)

@@ -202,6 +202,10 @@ def _response_window(visit: LevelData) -> tuple[int, int, bool]:
     the target keeps up, and as many as it can give where it does not. A level that was broken off has no answers after
     its end.
     """
+    return visit.kept.once("answered", lambda: _found_responses(visit))
+
+
+def _found_responses(visit: LevelData) -> tuple[int, int, bool]:
     import polars as pl
 
     low, high = _due_window(visit)

@@ -24,6 +24,7 @@ from gpusize.analysis.delivery.intended import is_ramp, think_s
 from gpusize.estimate.crossing import effective_n
 from gpusize.estimate.isotonic import Z_95, wilson
 from gpusize.estimate.question import FUZZ, Estimate, Question, binding, gpus_text, whole_gpus
+from gpusize.estimate.twin.level_shares import DESIGN
 
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
@@ -38,8 +39,6 @@ KEEPS: Final = "keep"
 MISSES: Final = "miss"
 LEAST: Final = 20
 """A mean of fewer requests says nothing surely."""
-DESIGN: Final = 1.9
-"""The root of the design effect that requests of one level mostly have, as in the twin's curve."""
 
 
 @dataclass(frozen=True, slots=True)

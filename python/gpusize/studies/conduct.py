@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpusize.measure.sweep import ProgressEvent
     from gpusize.result import Result
 
-__all__ = ["Interrupts", "Measure", "StudyResult", "begun_run", "measure", "run_study", "unfinished"]
+__all__ = ["Interrupts", "Measure", "StudyResult", "begun_run", "measure", "measured_none", "run_study", "unfinished"]
 
 Progress = Callable[["ProgressEvent"], None]
 
@@ -143,6 +143,11 @@ def run_study(
     return StudyResult(study.out, entries, cancelled)
 
 
+def measured_none(result: Result) -> bool:
+    """Whether a combination has levels and none was measured to its end: there is nothing to compare with others."""
+    return bool(result.levels) and all(level.state != "done" for level in result.levels)
+
+
 def unfinished(result: Result) -> str | None:
     """Which levels of a combination were not measured to their end, at no visit; None where all were."""
     from gpusize.estimate.level_quality import together
@@ -222,8 +227,7 @@ class _Conductor:
             result.report(plots=bool(plan.run.get("plots", True)))
         except GpusizeError as problem:
             self.tell(f"{plan.combination.name}: there is no report: {problem}")
-        if result.levels and all(level.state != "done" for level in result.levels):
-            # There is nothing to compare with other combinations.
+        if measured_none(result):
             return {"state": "failed", "error": unfinished(result)}
         return {"state": "done"}
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.base.errors import GpusizeError
 from gpusize.report.text import finite
-from gpusize.studies.conduct import StudyResult, unfinished
+from gpusize.studies.conduct import StudyResult, measured_none, unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ def study_rows(result: StudyResult) -> list[dict[str, Any]]:
         run = _opened(result, name)
         left = unfinished(run) if run is not None else None
         # A study of an earlier version called it done.
-        none = run is not None and run.levels and all(level.state != "done" for level in run.levels)
+        none = run is not None and measured_none(run)
         state = "failed" if none and entry.get("state") == "done" else entry.get("state")
         row = {"name": name, "settings": entry.get("settings", {}), "state": state}
         row |= {"error": entry.get("error") or entry.get("teardown_error") or left}

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gpusize.estimate.twin.level_shares import mean_error
+from gpusize.estimate.twin.level_shares import DESIGN, FEWEST_BATCHES, mean_error
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,9 +31,6 @@ REACH: Final = 0.35
 """Levels up to so far in log users speak for a load; the nearest one does in any case."""
 BENT: Final = 0.3
 """A moved bound is off by this share of the move, and a fifth of it of the distance in log users."""
-FEWEST_BATCHES: Final = 4
-DESIGN: Final = 1.9
-"""Where there are fewer: the root of the median design effect of requests near the capacity, 3.5."""
 
 
 class Margin(NamedTuple):

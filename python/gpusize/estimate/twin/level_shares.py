@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["FEWEST_BATCHES", "Level", "Moved", "Share", "mean_error", "share_within"]
+__all__ = ["DESIGN", "FEWEST_BATCHES", "Level", "Moved", "Share", "mean_error", "share_within"]
 
 FEWEST_BATCHES: Final = 4
 DESIGN: Final = 1.9

@@ -92,7 +92,7 @@ def fallen(curve: Curve) -> str | None:
     )
 
 
-def warnings(found: Sized, visits: Sequence[Observed], question: Question, curves: Sequence[Curve] = ()) -> list[str]:
+def warnings(found: Sized, visits: Sequence[Observed], question: Question, curves: Sequence[Curve]) -> list[str]:
     """What weakens a number."""
     texts = [text for curve in curves if (text := fallen(curve)) is not None][:1]
     misfit = float(found.details.get("distance") or 0.0)
