@@ -113,7 +113,7 @@ def test_a_result_asks_for_what_it_needs(result: Result) -> None:
         result.estimate(users=3, slos="fast please")
     with pytest.raises(UsageError, match=r"no argument .slo.\. Did you mean .slos."):
         result.estimate(users=3, slo="p95 runtime <= 1s")
-    with pytest.raises(UsageError, match=r"at most 2, not 20\. Write 0\.2 for 20 %"):
+    with pytest.raises(UsageError, match=r"at most 200 %, not 2000 %\. Give it as a share: 0\.2 is 20 %"):
         result.estimate(users=3, slos="p95 runtime <= 1s", headroom=20)
     with pytest.raises(UsageError, match="an estimate takes one method, not all"):
         result.estimate(3, "p95 runtime <= 1s", method="all")

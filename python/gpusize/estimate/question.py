@@ -68,8 +68,8 @@ def check_headroom(share: float) -> None:
         UsageError: it is above `MOST_HEADROOM`.
     """
     if share > MOST_HEADROOM:
-        what = f"headroom must be a share of at most {MOST_HEADROOM:g}, not {share:g}"
-        raise UsageError(what, "headroom", f"write {share / 100:g} for {share:g} %")
+        what = f"headroom must be at most {100 * MOST_HEADROOM:g} %, not {100 * share:g} %"
+        raise UsageError(what, "headroom", "give it as a share: 0.2 is 20 %")
 
 
 @dataclass(frozen=True, slots=True)
