@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import polars as pl
 import pytest
 
-from gpusize.api.pull import PulledSeries, Server, pull_series
+from gpusize.api.pull import CHECK_S, PulledSeries, Server, check_server, pull_series
 from gpusize.base.errors import StoreError, TargetError, UsageError
 from gpusize.observe.series.intervals import joined
 from gpusize.observe.series.time_range import TimeRange
@@ -465,3 +466,15 @@ def test_a_bug_in_a_thread_is_not_swallowed(pull: Pull, monkeypatch: pytest.Monk
     monkeypatch.setattr("gpusize.observe.series.pull.samples_of", broken)
     with pytest.raises(ZeroDivisionError):
         pull(parallel=2)
+
+
+def test_whether_a_server_is_there_is_known_in_seconds():
+    """A pull asks for half a minute; before a load nothing is lost, and whoever mistyped the address waits."""
+
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused", request=request)
+
+    clock = VirtualClock()
+    with pytest.raises(TargetError, match="refused"):
+        check_server(Server("http://127.0.0.1:9", clock=clock, transport=httpx.MockTransport(refuse)))
+    assert 0 < clock.passed_s <= CHECK_S

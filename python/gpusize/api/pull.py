@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.base.clock import MACHINE, Clock
 from gpusize.observe.metrics.trust import Verify
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from gpusize.observe.series.time_range import TimeRange
 
 __all__ = ["PulledSeries", "Server", "check_server", "pull_series"]
+
+CHECK_S: Final = 3.0
+"""How long a server is asked whether it is there: nothing is lost yet, and whoever mistyped its address waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +189,8 @@ def check_server(server: Server | str) -> None:
     """
     from gpusize.observe.series.pull import clock_of
 
-    with _asking(Server(server) if isinstance(server, str) else server) as asker:
+    asked = Server(server) if isinstance(server, str) else server
+    with _asking(replace(asked, retry_s=min(asked.retry_s, CHECK_S))) as asker:
         clock_of(asker)
 
 
