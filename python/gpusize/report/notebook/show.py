@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.report.comparison.show import group_tables
@@ -35,6 +36,7 @@ from gpusize.report.summary.sweep import judged_slos, sweeps_of
 from gpusize.report.text import clean, number, plain_number
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
     from markupsafe import Markup
 
     from gpusize.analysis.compare.comparison import Comparison
@@ -164,8 +166,12 @@ def _picture(source: ReportSource, estimates: Sequence[Estimate]) -> Markup | No
 
 
 def _render(name: str, **values: Any) -> str:
+    return _environment().get_template(name).render(values)
+
+
+@cache
+def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("gpusize.report.notebook", ".")
-    env = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return env.get_template(name).render(values)
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)

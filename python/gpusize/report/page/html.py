@@ -63,8 +63,6 @@ def render_html(
         figures: figures to show, by the names of ``plots.figures``; none when empty or None.
         folder: where ``plots.save_figures`` has just drawn them, so that they need not be drawn again.
     """
-    env = _environment()
-    env.globals.update({name: getattr(words, name) for name in words.__all__}, plain_number=plain_number)
     sweeps = sweeps_of(source)
     answers = [shown(each) for each in estimates]
     best = answers[0] if answers else None
@@ -74,7 +72,7 @@ def render_html(
     metrics = [slo.metric for _, slo in judged_slos(sweeps)]
     certificate = getattr(source, "certificate", None)
     proved = "what was measured" if certificate is None else clean(certificate.conclusion)
-    return env.get_template("page.html.j2").render(
+    return _environment().get_template("page.html.j2").render(
         title=f"gpusize: {words.answer(best) if best else proved}",
         about=sweeps[0].about,
         best=best,
@@ -194,7 +192,9 @@ def _combinations(n: int) -> str:
     return f"{n} combination{'' if n == 1 else 's'} of settings"
 
 
+@cache
 def _environment() -> Environment:
+    """Compiling the templates takes longer than filling them."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -202,6 +202,7 @@ def _environment() -> Environment:
     env = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     text, digest = script()
     env.globals.update(contents=_contents, script=Markup(text), script_hash=digest)  # noqa: S704 (a file of the package)
+    env.globals.update({name: getattr(words, name) for name in words.__all__}, plain_number=plain_number)
     return env
 
 
