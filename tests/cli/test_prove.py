@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import polars as pl
@@ -122,25 +122,27 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(
     assert told["asked"]["run"] == folder.parent.name
 
 
-@pytest.mark.parametrize("asked, complaint", [
-    ((), "no run is named"),
-    (("runs",), "the number of GPUs is not said"),
-    (("runs", "--gpus", "3", "--gpus-per-replica", "2"), "no whole number of replicas of 2"),
-    (("runs", "--gpus", "2", "--slo", "mean runtime <= 1s"), "is about a mean"),
-    (("runs", "--gpus", "2", "--alpha", "0.9"), "alpha must be from"),
-    (("runs", "--gpus", "2", "--budget", "3s"), "has no room for a level of 20 s"),
-    (("runs", "--gpus", "2", "--fewer-by-load", "--fewer-url", "http://127.0.0.1:1"), "two ways to fewer GPUs"),
-    (("runs", "--gpus", "1", "--fewer-by-load"), "no smaller number of GPUs"),
-    (("runs", "--gpus", "2", "--scale-command", "true"), "would not know how many replicas"),
-    (("runs", "--gpus", "2", "--scale-command", "true {pods}"), "there is no {pods}"),
-    (("runs", "--gpus", "9999", "--target-gpus", "1"), "which is no whole number"),
-    (("--resume", "runs"), "there is no proof to resume"),
-    (("--resume", "runs", "--gpus", "2"), "a resumed proof has its own question"),
-])  # fmt: skip
-def test_bad_input_is_named_before_anything_is_sent(
-    gpusize: Gpusize, measured: tuple[str, str], asked: tuple[str, ...], complaint: str
-) -> None:
-    done = gpusize("prove", *asked, "--out", "proof")
-    assert done.code == 2, done.err
-    assert complaint in done.err
-    assert not Path("proof").exists()
+BAD_INPUT: Mapping[tuple[str, ...], str] = {
+    (): "no run is named",
+    ("runs",): "the number of GPUs is not said",
+    ("runs", "--gpus", "3", "--gpus-per-replica", "2"): "no whole number of replicas of 2",
+    ("runs", "--gpus", "2", "--slo", "mean runtime <= 1s"): "is about a mean",
+    ("runs", "--gpus", "2", "--alpha", "0.9"): "alpha must be from",
+    ("runs", "--gpus", "2", "--budget", "3s"): "has no room for a level of 20 s",
+    ("runs", "--gpus", "2", "--fewer-by-load", "--fewer-url", "http://127.0.0.1:1"): "two ways to fewer GPUs",
+    ("runs", "--gpus", "1", "--fewer-by-load"): "no smaller number of GPUs",
+    ("runs", "--gpus", "2", "--scale-command", "true"): "would not know how many replicas",
+    ("runs", "--gpus", "2", "--scale-command", "true {pods}"): "there is no {pods}",
+    ("runs", "--gpus", "9999", "--target-gpus", "1"): "which is no whole number",
+    ("--resume", "runs"): "there is no proof to resume",
+    ("--resume", "runs", "--gpus", "2"): "a resumed proof has its own question",
+}
+
+
+@pytest.mark.usefixtures("measured")
+def test_bad_input_is_named_before_anything_is_sent(gpusize: Gpusize) -> None:
+    for asked, complaint in BAD_INPUT.items():
+        done = gpusize("prove", *asked, "--out", "proof")
+        assert done.code == 2, (asked, done.err)
+        assert complaint in done.err
+        assert not Path("proof").exists()

@@ -23,8 +23,8 @@ from tests.servers.pytriton import PyTriton
 INSTANCES = (1, 2, 4)
 LEVELS = "1,4,8,12,16"
 """Of four instances three of these are full, so that throughput is seen to level off."""
-SECONDS = "5s"
-"""So that a level's steady part has the 160 requests whose scatter tells the error of its throughput."""
+SECONDS = {1: "5s", 2: "3s", 4: "2s"}
+"""Of a level, by instances: its steady part has the 160 requests whose scatter tells the error of its throughput."""
 FULL = 2
 """With so many in flight for each instance none is ever idle, so that compute times there are those of the capacity."""
 MOST_ROUNDS = 2
@@ -63,7 +63,7 @@ def ask(runs: Path, counts: Sequence[int], rate: float, **more: Any) -> Answer:
 def sweep(triton: PyTriton, count: int, out: Path) -> tuple[Levels, Counters]:
     """A run's levels, and what the server has counted meanwhile, asked for by this process."""
     model, server = f"sleep_{count}", KserveServer(triton.http_port, triton.grpc_port)
-    load = ("--input", "random", "--concurrencies", LEVELS, "--duration", SECONDS, "--gpus", count)
+    load = ("--input", "random", "--concurrencies", LEVELS, "--duration", SECONDS[count], "--gpus", count)
     before = Counters.read(triton.url, model)
     done = Gpusize(out).run(*server.target("kserve", model), *load, "--out", out)
     assert done.code == 0, done.err
