@@ -56,6 +56,25 @@ def test_an_answer_whose_interval_reaches_what_was_measured_is_moved_there(held)
     found = held.apply(said(11, 8, 12), Question(100, [SLO]))
     assert (found.gpus, found.gpus_raw) == (9, 9.0)
     assert "by itself the method says 11 GPUs" in found.warnings[0]
+    assert (found.gpus_low, found.gpus_high) == (8, 9)
+
+
+def test_an_interval_ends_where_the_levels_do(held):
+    """Users 100: with 16 on each a GPU surely misses the SLO, with 12 it surely meets it."""
+    hundred = Question(100, [SLO])
+    for low, high, ends in (
+        (3, 20, (7, 9)),
+        (8, 9, (8, 9)),
+        (1, 8, (7, 8)),
+        (None, None, (None, None)),
+        (4, None, (7, 9)),
+    ):
+        found = held.apply(said(8, low, high), hundred)
+        assert (found.gpus, found.gpus_low, found.gpus_high) == (8, *ends)
+        assert found.warnings == ()
+    # Behind another router more may be needed than the levels show, and never fewer.
+    random = held.apply(said(8, 3, 20), replace(hundred, router="random"))
+    assert (random.gpus_low, random.gpus_high) == (7, 20)
 
 
 def test_a_capacity_lies_between_the_levels_around_it(held):

@@ -10,7 +10,8 @@ nothing). Of users U it follows, whatever a model says:
     n ceil(U / K) are enough, n U / M are not     where one count was measured, so that replicas cost each other
                                                   nothing, and each has a queue of its own
 
-An answer on the other side is moved to the bound where its own interval reaches that far; else there is none.
+An answer on the other side is moved to the bound where its own interval reaches that far; else there is none. An
+interval ends at the bounds.
 """
 
 from __future__ import annotations
@@ -219,8 +220,10 @@ def _allowed(found: Sequence[Bracket], question: Question, *, several: bool) -> 
 def _moved(answer: Estimate, allowed: _Allowed) -> Estimate:
     """The answer between the counts that are allowed."""
     gpus = answer.gpus
-    if gpus is None or allowed.low <= gpus <= allowed.high or allowed.low > allowed.high:
+    if gpus is None or allowed.low > allowed.high:
         return answer
+    if allowed.low <= gpus <= allowed.high:
+        return _narrowed(answer, allowed)
     few = gpus < allowed.low
     bound = allowed.low if few else int(allowed.high)
     why = f"{allowed.why_low if few else allowed.why_high}: {gpus_text(bound)} or {'more' if few else 'fewer'}"
@@ -228,12 +231,24 @@ def _moved(answer: Estimate, allowed: _Allowed) -> Estimate:
     if (low is None and high is None) or not (low or 1) <= bound <= (high or math.inf):
         return _refused(answer, f"{gpus_text(gpus)} would be against what was measured, as {why}")
     raw = answer.gpus_raw
-    return replace(
+    moved = replace(
         answer,
         gpus=bound,
         gpus_raw=raw if raw is None else (max(raw, bound - 1.0) if few else min(raw, float(bound))),
         warnings=(f"by itself the method says {gpus_text(gpus)}, but {why}", *answer.warnings),
     )
+    return _narrowed(moved, allowed)
+
+
+def _narrowed(answer: Estimate, allowed: _Allowed) -> Estimate:
+    """The answer, its interval without the counts that are not allowed."""
+    low, high = answer.gpus_low, answer.gpus_high
+    if low is not None:
+        low = max(low, allowed.low)
+    # An interval without an upper end gets one only where the levels themselves have one.
+    if high is not None or (low is not None and allowed.high < math.inf):
+        high = int(min(math.inf if high is None else high, allowed.high))
+    return replace(answer, gpus_low=low, gpus_high=high)
 
 
 def _capacity(answer: Estimate, found: Sequence[Bracket]) -> Estimate:
