@@ -12,7 +12,11 @@ from gpusize.workload.dataset.token_counter import counter_of
 
 __all__ = ["describe", "write_rows"]
 
-_LENGTHS: Final = ("input_tokens", "output_tokens")
+_LENGTHS: Final = {
+    "input_tokens": "no figure counts it",
+    "output_tokens": "a run refuses that for language models",
+}
+"""What rows may say of their lengths, and what becomes of what is none."""
 
 
 def describe(dataset: Dataset, head: int = 5, width: int = 100) -> list[str]:
@@ -36,7 +40,7 @@ def describe(dataset: Dataset, head: int = 5, width: int = 100) -> list[str]:
     arrivals = [row["arrival_s"] for row in dataset.rows if isinstance(row.get("arrival_s"), int | float)]
     if arrivals:
         lines.append(f"arrivals: over {max(arrivals) - min(arrivals):.6g} s")
-    lines += [f"note: {note}" for note in dataset.notes]
+    lines += [f"note: {note}" for note in [*dataset.notes, *_no_lengths(dataset)]]
     for index in range(min(head, len(dataset))):
         row = dataset[index]
         lines.append(f"{row.id}: {shown(row.value, width)}")
@@ -48,15 +52,35 @@ def describe(dataset: Dataset, head: int = 5, width: int = 100) -> list[str]:
 def _lengths(dataset: Dataset) -> list[str]:
     lines = []
     for name in _LENGTHS:
-        values = [row[name] for row in dataset.rows if isinstance(row.get(name), int)]
+        values = [row[name] for row in dataset.rows if _is_length(row.get(name))]
         if values:
             how = f", by {dataset.counted_by}" if dataset.counted_by else ""
             lines.append(_spread(f"{name}{how}", values))
-    if not any(isinstance(row.get("input_tokens"), int) for row in dataset.rows):
+    if not any(_is_length(row.get("input_tokens")) for row in dataset.rows):
         counter = counter_of(dataset.tokenizer)
         values = [counter.count(_text(row.value)) for row in dataset]
         lines.append(_spread(f"input tokens, by {counter.name}", values))
     return lines
+
+
+def _is_length(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _no_lengths(dataset: Dataset) -> list[str]:
+    """What rows call a length and is none; of other servers than language models it may be a member that they take."""
+    notes = []
+    for name, then in _LENGTHS.items():
+        odd = [
+            index for index, row in enumerate(dataset.rows) if row.get(name) is not None and not _is_length(row[name])
+        ]
+        if odd:
+            more = f", and {len(odd) - 1} more like it" if len(odd) > 1 else ""
+            value = json.dumps(dataset.rows[odd[0]][name], ensure_ascii=False, default=str)
+            notes.append(
+                f'row {dataset.ids[odd[0]]} has "{name}": {shown(value, 20)}{more}, no whole number of 1 or more; {then}'
+            )
+    return notes
 
 
 def _spread(name: str, values: list[int]) -> str:
