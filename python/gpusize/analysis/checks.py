@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gpusize.analysis.carried_over import carried_over
 from gpusize.analysis.delivery.delivery import Delivery, delivery_of
 from gpusize.analysis.generator import generator_cpu, generator_limits, longer_by
 from gpusize.analysis.remarks import remarks
@@ -20,9 +21,9 @@ __all__ = ["FINDINGS", "Checks", "check", "unbelieved"]
 
 SHED_SHARE: Final = 0.01
 """Share of requests that were shed from which the target is saturated, whatever else is seen."""
-FINDINGS: Final = frozenset(("saturated", "drift", "tokens", "server-times"))
+FINDINGS: Final = frozenset(("saturated", "carried-over", "drift", "tokens", "server-times"))
 """Flags that say something of the target or of its answers; the load itself is not in doubt."""
-_UNBELIEVED: Final = frozenset(("little", "generator-limited"))
+_UNBELIEVED: Final = frozenset(("little", "generator-limited", "carried-over"))
 
 
 class Checks(NamedTuple):
@@ -75,6 +76,10 @@ def _check(level: LevelData) -> Checks:
     if limits:
         flags.append("generator-limited")
         alerts += limits
+    carried = carried_over(level)
+    if carried:
+        flags.append("carried-over")
+        alerts.append(f"carried over: {carried}")
     waited = longer_by(level, "no_connection")
     if waited is not None:
         flags.append("connection-limited")
@@ -140,13 +145,13 @@ def _shed_text(level: LevelData) -> str:
 
 
 def unbelieved(level: LevelData) -> bool:
-    """Whether one visit is flagged ``little`` or ``generator-limited``: the same as ``check``, without the rest."""
+    """Whether one visit's flags say that it tells nothing of the target: the same as ``check``, without the rest."""
     # What an import found by the other tool's figures.
     if not _UNBELIEVED.isdisjoint(level.meta.get("flags") or ()):
         return True
     if level.imported:
         return False
-    if generator_limits(level):
+    if generator_limits(level) or carried_over(level):
         return True
     return little_of(level).status == "flagged"
 

@@ -39,10 +39,11 @@ def read_levels(
     """
     run = read_run(run_dir)
     rows = read_rows(run_dir)
-    found = []
+    found: list[LevelData] = []
     for folder in level_dirs(run_dir):
         try:
-            found.append(_read_level(folder, run_dir, run, rows, warmup_s))
+            level = _read_level(folder, run_dir, run, rows, warmup_s)
+            found.append(replace(level, before=found[-1]) if found else level)
         except StoreError as error:
             if damaged is None:
                 raise

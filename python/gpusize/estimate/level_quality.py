@@ -15,11 +15,13 @@ __all__ = ["UNBELIEVED", "LevelFindings", "advice", "left_text", "load_text", "t
 UNBELIEVED: Final = {
     "little": "fewer or more requests were in flight than asked for",
     "generator-limited": "the generator was the limit",
+    "carried-over": "the target still answered requests of a level before",
 }
-"""Flags of levels that say nothing of the target, by Little's law or by the generator's saturation, in words."""
+"""Flags of levels that say nothing of the target, in words."""
 ADVICE: Final = (
     "give the generator idle cores (end other processes there, --pin) or more --workers, and measure {which} again"
 )
+APART: Final = "measure {which} before heavier loads, longer, or in another run"
 RESUME: Final = ", which gpusize run --resume RUN does"
 
 
@@ -107,12 +109,21 @@ def left_text(left: Sequence[LevelData], findings: LevelFindings) -> str:
 
 
 def advice(left: Sequence[LevelData], findings: LevelFindings) -> str:
-    """What to do about the levels whose limit the generator was; empty without any."""
-    flagged = [lv for lv in left if findings.unbelieved(lv) == "generator-limited"]
-    if not flagged:
-        return ""
-    searched = any(visit.meta.get("search") for level in flagged for visit in level.visits())
-    return ADVICE.format(which="it" if len(flagged) == 1 else "them") + (RESUME if searched else "")
+    """What to do about levels whose limit the generator was, or that waited for others; empty without any."""
+    limited, waited = (
+        [lv for lv in left if findings.unbelieved(lv) == flag] for flag in ("generator-limited", "carried-over")
+    )
+    todo = []
+    if limited:
+        searched = any(visit.meta.get("search") for level in limited for visit in level.visits())
+        todo.append(ADVICE.format(which=_which(limited)) + (RESUME if searched else ""))
+    if waited:
+        todo.append(APART.format(which=_which(waited)))
+    return "; ".join(todo)
+
+
+def _which(levels: Sequence[LevelData]) -> str:
+    return "it" if len(levels) == 1 else "them"
 
 
 def together(levels: Sequence[LevelData]) -> str:

@@ -71,15 +71,13 @@ def _no_lengths(dataset: Dataset) -> list[str]:
     """What rows call a length and is none; of other servers than language models it may be a member that they take."""
     notes = []
     for name, then in _LENGTHS.items():
-        odd = [
-            index for index, row in enumerate(dataset.rows) if row.get(name) is not None and not _is_length(row[name])
-        ]
+        said = [(index, row[name]) for index, row in enumerate(dataset.rows) if row.get(name) is not None]
+        odd = [(index, value) for index, value in said if not _is_length(value)]
         if odd:
+            index, value = odd[0]
             more = f", and {len(odd) - 1} more like it" if len(odd) > 1 else ""
-            value = json.dumps(dataset.rows[odd[0]][name], ensure_ascii=False, default=str)
-            notes.append(
-                f'row {dataset.ids[odd[0]]} has "{name}": {shown(value, 20)}{more}, no whole number of 1 or more; {then}'
-            )
+            what = f'"{name}": {shown(json.dumps(value, ensure_ascii=False, default=str), 20)}{more}'
+            notes.append(f"row {dataset.ids[index]} has {what}, no whole number of 1 or more; {then}")
     return notes
 
 
