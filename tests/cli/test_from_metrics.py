@@ -114,7 +114,10 @@ def test_series_are_pulled_from_a_server_and_kept(gpusize: Gpusize, double: Doub
     assert done.code == 1, done.err
     assert "no estimate can be given" in done.err
     assert "to fit a replica to" in done.err or "there is no itl" in done.err
-    assert pl.read_parquet("kept/series.parquet/*.parquet")["name"].unique().to_list() == ["running"]
+    kept = pl.read_parquet("kept/series.parquet/*.parquet")
+    assert kept["name"].unique().to_list() == ["running"]
+    # Nothing from before and after the time that was asked for is evidence of it.
+    assert BEGIN_S - 1 <= kept["t_ns"].min() / 1e9 <= kept["t_ns"].max() / 1e9 <= END_S + 1
 
 
 def test_a_server_that_is_not_there_ends_with_3(gpusize: Gpusize):

@@ -67,3 +67,19 @@ def test_times_that_do_not_rise_are_called_so_and_no_line_is_drawn() -> None:
 
 def test_as_many_users_as_were_carried_need_no_more_than_what_carried_them() -> None:
     assert answer(0.2, 0.04, users=16).gpus == 1
+
+
+def test_a_load_that_was_not_reached_bounds_nothing() -> None:
+    """24 requests cannot be 200 in flight: that one GPU answered them says nothing of 200 users."""
+    rows, levels = [], []
+    for visit, (c, n) in enumerate(((4, 400), (8, 400), (200, 24))):
+        levels.append({"visit": visit, "concurrency": c, "gpus": 1})
+        took = 0.3 + 0.005 * min(c, n)
+        slots = min(c, n)
+        rows += [{"visit": visit, "due_s": (k // slots) * took, "end_s": (k // slots + 1) * took} for k in range(n)]
+    made = levels_from_frames(pl.DataFrame(rows), pl.DataFrame(levels))
+    found = estimate(made, Question(200, [Slo.parse("p95 runtime <= 2s")]))[0]
+    assert found.gpus is None
+    # Of 8 users 25 GPUs are enough for 200.
+    assert found.gpus_high in {None, 25}
+    assert "at most 1 GPU" not in (found.reason or "")

@@ -349,3 +349,33 @@ def test_tokens_per_second_as_an_estimate(run):
     assert any("2,000 output tokens/s are" in text for text in found.assumptions)
     with pytest.raises(UsageError, match="more than one of"):
         result.asking(users=5).estimates(token_rate=2000.0)
+
+
+@pytest.mark.parametrize(
+    "asked, name",
+    [
+        ({"failed": "x"}, "failed"),
+        ({"failed": 1.5}, "failed"),
+        ({"failed": -1}, "failed"),
+        ({"gpus": 4}, "gpus"),
+    ],
+)
+def test_what_is_no_number_of_replicas_is_refused(run: Path, asked: dict[str, Any], name: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        what_if(run, "100", **asked)
+    assert caught.value.where == name
+
+
+def test_what_result_cannot_be_asked_is_said_before_anything_is_simulated(run: Path) -> None:
+    result = gpusize.open_run(run)
+    for asked, name in (
+        ({"users": 1e12}, "users"),
+        ({"rate": 1e12}, "rate"),
+        ({"token_rate": -5}, "token_rate"),
+        ({"users": 100, "gpus": 4}, "gpus"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            result.estimate(slos=SLO, **asked)
+        assert caught.value.where == name
+    # What the run says itself is no contradiction.
+    assert result.estimate(users=100, slos=SLO, gpus=1).gpus == result.estimate(users=100, slos=SLO).gpus

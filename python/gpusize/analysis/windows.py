@@ -160,17 +160,16 @@ def littles_law(meta: Mapping[str, Any], records: pl.LazyFrame, window: tuple[in
 
     setting = meta["setting"]
     slots = setting.get("concurrency")
-    if is_ramp(setting):
-        return Little("not checkable", None, None, "the number in flight changes while the level runs")
     think = think_s(setting)
-    if think is None:
-        return Little("not checkable", None, None, "the rows say how long users think")
-    if not slots:
-        return Little("not checkable", None, None, "an open loop asks for a rate, not for a number in flight")
+    if think is None or not slots or is_ramp(setting):
+        return Little("not checkable", None, None, _unchecked(setting))
     sent, end = pl.col("sent_ns"), pl.col("end_ns")
-    last = records.select(sent.max()).collect(engine="streaming").item()
+    last, rows = records.select(sent.max().alias("last"), sent.count().alias("rows")).collect(engine="streaming").row(0)
     if last is None:
         return Little("not checkable", None, None, "no request was sent")
+    if sampled * rows < (1 - LITTLE_TOLERANCE) * slots and meta.get("state", "done") == "done":
+        most = sampled * rows
+        return Little("flagged", float(most), most / slots, f"{most} requests cannot be {slots} in flight")
     # What was cut off at the end was in flight until then; of a failure in another tool's file the end may be missing.
     lost = records.filter(sent.is_not_null() & end.is_null() & ~pl.col("outcome").is_in(["ok", "cancelled"]))
     failures = int(lost.select(pl.len()).collect(engine="streaming").item())
@@ -207,6 +206,14 @@ def littles_law(meta: Mapping[str, Any], records: pl.LazyFrame, window: tuple[in
     users = f" and {thinking:.4g} users thought" if thinking else ""
     found = f"{in_flight:.4g} requests were in flight{users}, {slots} were asked for"
     return Little("flagged", in_flight, ratio, found)
+
+
+def _unchecked(setting: Mapping[str, Any]) -> str:
+    if is_ramp(setting):
+        return "the number in flight changes while the level runs"
+    if setting.get("concurrency"):
+        return "the rows say how long users think"
+    return "an open loop asks for a rate, not for a number in flight"
 
 
 def _span(meta: Mapping[str, Any], records: pl.LazyFrame) -> _Span:

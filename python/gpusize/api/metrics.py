@@ -111,7 +111,8 @@ def _series(
         with contextlib.ExitStack() as stack:
             place = Path(out) if out is not None else Path(stack.enter_context(tempfile.TemporaryDirectory()))
             server = where if isinstance(where, Server) else str(where)
-            done = pull_series(server, place, time_range, presets=PRESETS, match=match, progress=progress)
+            # Without a margin: what came before and after is no evidence of the time that was asked for.
+            done = pull_series(server, place, time_range, presets=PRESETS, match=match, margin_s=0.0, progress=progress)
             if done.fatal is not None:
                 from gpusize.base.errors import TargetError
 

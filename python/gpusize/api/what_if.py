@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpusize.base.given_numbers import as_number, as_sequence
+from gpusize.base.given_numbers import as_number, as_sequence, as_whole
 from gpusize.base.typed import Kind, check_kinds, or_none
 from gpusize.estimate.plan.growth import NOW, Step, parse_growth
 from gpusize.estimate.plan.price import parse_price
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["what_if"]
 
+MOST_FAILED: Final = 1_000_000
 _KINDS: Final[dict[str, Kind]] = {
     "bounds": or_none(((str, Sequence), "a text or a list")),
     "growth": or_none(((str, Sequence), "a text or a list")),
@@ -77,7 +78,7 @@ def what_if(
         token_rates=_listed("token_rates", token_rates, partial(parse_rates, where="token_rate")),
         bounds=parse_bounds(bounds) if isinstance(bounds, str) else tuple(bounds or ()),
         growth=(NOW,) if growth is None else parse_growth(growth) if isinstance(growth, str) else tuple(growth),
-        failed=failed,
+        failed=as_whole(failed, "failed", 0, MOST_FAILED),
         price=None if gpu_hour_price is None else parse_price(str(gpu_hour_price)),
     )
     result = runs if isinstance(runs, Result) else open_run(runs)

@@ -75,13 +75,23 @@ def default_answer(
         line = ask("slope", usable) if question.rate is None and not question.together else None
         tested = [level for level in usable if level.gpus == answer.tested_gpus]
         missed = _missed(tested, question)
-        if missed and not beyond:
+        top = max((level.concurrency or 0 for level in tested), default=0)
+        narrowly = [level for level in missed if level.concurrency == top]
+        if len(narrowly) < len(missed) and not beyond:
             return replace(
                 _base(chosen, question),
                 reason=_at_odds(missed, tested),
                 next_levels=_again(missed, question),
                 warnings=tuple(dict.fromkeys((*said, *answer.warnings))),
             )
+        if narrowly:
+            # By as little as chance allows: the twin's curve has no edge between it and the load below.
+            why = f"{together(narrowly)} misses an SLO by no more than chance, and no smaller load does"
+            other = _instead(usable, question, rest, ask, why)
+            if other is not None:
+                return replace(other, warnings=tuple(dict.fromkeys((*said, *other.warnings))))
+            answer = replace(answer, reason=why)
+            tested = [level for level in tested if level.concurrency != top] or tested
         answer = unmissed(answer, tested, question, line, measure=not beyond)
     follow = answer.next_levels
     if not (answer.answered or follow or answer.next_counts or _fails(usable, question)):
@@ -162,16 +172,30 @@ def _first_answer(
     unseen = any(lv.state != "done" or lv.concurrency is None for lv in usable)
     if first.answered or (final and not unseen):
         return first
+    other = _instead(usable, question, believed, ask, first.reason or "", refused=not final)
+    return first if other is None else other
+
+
+def _instead(
+    usable: Sequence[LevelData],
+    question: Question,
+    believed: Sequence[LevelData],
+    ask: Callable[[str, Sequence[LevelData]], Estimate],
+    why: str,
+    *,
+    refused: bool = False,
+) -> Estimate | None:
+    """The stand-in's answer where the default gives none for a reason; None without one, its refusal if asked for."""
     other = _stand_in(usable, question)
     if other is None:
-        return first
+        return None
     answer = ask(other, believed)
-    if final and not answer.answered:
-        return first
+    if not answer.answered and not refused:
+        return None
     then = f"This is the {other} method's answer" if answer.answered else f"Nor does the {other} method"
     return replace(
         answer,
-        fallback=f"the {DEFAULT} method gives no number: {first.reason}. {then}",
+        fallback=f"the {DEFAULT} method gives no number: {why}. {then}",
         assumptions=(*answer.assumptions, *unlike(usable, question)) if answer.answered else answer.assumptions,
     )
 

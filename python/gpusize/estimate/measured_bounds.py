@@ -241,14 +241,13 @@ def _moved(answer: Estimate, allowed: _Allowed) -> Estimate:
 
 
 def _narrowed(answer: Estimate, allowed: _Allowed) -> Estimate:
-    """The answer, its interval without the counts that are not allowed."""
+    """The answer, its interval without the counts that are not allowed; an open end stays open."""
     low, high = answer.gpus_low, answer.gpus_high
-    if low is not None:
-        low = max(low, allowed.low)
-    # An interval without an upper end gets one only where the levels themselves have one.
-    if high is not None or (low is not None and allowed.high < math.inf):
-        high = int(min(math.inf if high is None else high, allowed.high))
-    return replace(answer, gpus_low=low, gpus_high=high)
+    return replace(
+        answer,
+        gpus_low=None if low is None else max(low, allowed.low),
+        gpus_high=None if high is None else int(min(high, allowed.high)),
+    )
 
 
 def _capacity(answer: Estimate, found: Sequence[Bracket]) -> Estimate:

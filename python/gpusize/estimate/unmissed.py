@@ -42,7 +42,9 @@ def unmissed(
     done = sorted((lv for lv in levels if lv.concurrency and lv.state == "done"), key=lambda lv: lv.concurrency or 0)
     if not done:
         return answer
-    top = done[-1].concurrency or 1
+    # A load that was asked for and not reached is none that was carried.
+    asked = done[-1].concurrency or 1
+    top = min(asked, int(answer.details.get("most_in_flight", asked)))
     rise = _rise(done, question.slos)
     texts = [f"{answer.reason}{'; ' if rise else ''}{rise}"]
     enough = None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from gpusize.base.errors import UsageError
+from gpusize.base.numeric import within
 from gpusize.base.text import shown
 from gpusize.base.units import as_duration_s
 from gpusize.containers.pipeline.container_spec import RunOptions
@@ -63,8 +64,8 @@ class PipelineOptions:
             shm_bytes=shm,
             network=given["network"],
             writable_inputs=given["writable_inputs"],
-            start_timeout_s=as_duration_s(given["start_timeout"], "start_timeout"),
-            timeout_s=None if given["timeout"] is None else as_duration_s(given["timeout"], "timeout"),
+            start_timeout_s=_timeout_s(given["start_timeout"], "start_timeout"),
+            timeout_s=None if given["timeout"] is None else _timeout_s(given["timeout"], "timeout"),
             repeat=given["repeat"],
             work_dir=given["work_dir"],
             keep=given["keep"],
@@ -79,7 +80,7 @@ class PipelineOptions:
             gpus=given["triton_gpus"],
             url=given["triton_url"],
             grpc=given["triton_grpc"],
-            timeout_s=as_duration_s(given["triton_timeout"], "triton_timeout"),
+            timeout_s=_timeout_s(given["triton_timeout"], "triton_timeout"),
         )
 
     def sizing(self) -> SizingOptions:
@@ -127,3 +128,10 @@ def _cores(text: str | None) -> tuple[float, ...] | None:
             f'"{shown(text)}" is not a list of CPU limits', "cpu_curve", "write auto, or cores such as 1,2,4"
         )
     return tuple(cores)
+
+
+def _timeout_s(text: str, name: str) -> float:
+    """A time that something may take."""
+    seconds = as_duration_s(text, name)
+    within("timeout", seconds, name)
+    return seconds

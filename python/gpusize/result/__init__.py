@@ -12,7 +12,7 @@ from gpusize.analysis.read_levels import read_levels
 from gpusize.analysis.slo import Slo, as_slos
 from gpusize.analysis.sources import sources_of
 from gpusize.base.errors import SloError, StoreError, UsageError
-from gpusize.base.given_numbers import as_number
+from gpusize.base.given_numbers import as_number, as_rate
 from gpusize.base.numeric import within
 from gpusize.base.typed import PATH, check_kinds
 from gpusize.records.run_json import nature_of
@@ -381,6 +381,12 @@ class Result(LevelTables):
         for name in more:
             if name not in known:
                 raise UsageError(f"there is no argument {name!r}", name, did_you_mean(name, known, "see Question"))
+        if users is not None:
+            within("users", as_number(users, "users"))
+        for name, value in (("rate", rate), ("token_rate", token_rate)):
+            if value is not None:
+                as_rate(value, name)
+        self._check_gpus(gpus)
         if token_rate is not None:
             if any(each is not None for each in (users, rate, self._users, self._rate)):
                 raise UsageError(
@@ -396,6 +402,18 @@ class Result(LevelTables):
         if asked_users is None:
             raise UsageError("user count unknown", "users", "pass --users N")
         return Question(asked_users, wanted, gpus_per_replica, gpus, host_gpus=host_gpus, **more)
+
+    def _check_gpus(self, gpus: int | None) -> None:
+        """A number of tested GPUs is for runs that do not say one; of others it would be left out without a word."""
+        known = {level.gpus for level in self.levels}
+        if gpus is None or not known or 0 in known or known == {gpus}:
+            return
+        said = " and ".join(f"{each:,}" for each in sorted(known))
+        raise UsageError(
+            f"{gpus:,} were tested, but the {'run says' if len(self.paths) == 1 else 'runs say'} {said}",
+            "gpus",
+            "leave it out, or measure again with the right number",
+        )
 
     def asking(
         self,

@@ -218,7 +218,7 @@ def _answered(base: Estimate, production: Production, found: Counted, limit: Lim
     per = question.gpus_per_replica
     count = whole_gpus(found.leaning * per, per)
     high = None if found.high is None else whole_gpus(found.high * per, per)
-    beyond = found.at_work > limit.most_seen
+    beyond = found.at_work > production.most_in_flight
     slos = question.slos
     deciding = str(slos[found.binding]) if not question.together and found.binding < len(slos) else base.slo
     answer = replace(
@@ -232,7 +232,7 @@ def _answered(base: Estimate, production: Production, found: Counted, limit: Lim
         capacity_concurrency=found.at_work,
         outside_tested_range=beyond,
         assumptions=_assumptions(base, limit, question),
-        warnings=_warnings(base, found, limit, production, beyond=beyond),
+        warnings=_warnings(base, found, production, beyond=beyond),
         tested_gpus=per,
     )
     return as_bought(answer, question)
@@ -313,12 +313,12 @@ def _assumptions(base: Estimate, limit: Limit, question: Question) -> tuple[str,
     return tuple(texts)
 
 
-def _warnings(base: Estimate, found: Counted, limit: Limit, production: Production, *, beyond: bool) -> tuple[str, ...]:
+def _warnings(base: Estimate, found: Counted, production: Production, *, beyond: bool) -> tuple[str, ...]:
     texts = []
     if beyond:
         texts.append(
-            f"extrapolated: the SLOs break with about {found.at_work:.0f} requests on a replica, and no scrape saw "
-            f"more than {limit.most_seen:.0f} at work"
+            f"extrapolated: the SLOs break with about {found.at_work:.0f} requests in flight on a replica, and no "
+            f"scrape saw more than {production.most_in_flight:.0f}"
         )
     off = float(base.details["means_off"])
     if off > 0.05:

@@ -77,6 +77,14 @@ class Production:
         """Requests that waited at the end of each step; likewise."""
         return self.steps.gauge("waiting")[:, 1]
 
+    @property
+    def most_in_flight(self) -> float:
+        """The most requests that any scrape saw on a replica, waiting ones among them; 0 without gauges."""
+        import numpy as np
+
+        there = self.running + np.nan_to_num(self.waiting)
+        return float(there[np.isfinite(there)].max(initial=0.0))
+
     def busiest(self, over_s: float = 300.0) -> float:
         """The most requests that a replica had on the mean over so long, waiting ones among them; 0 without gauges."""
         import numpy as np

@@ -232,6 +232,10 @@ def _counted(
         "mechanics": chosen.replica.service.to_json() if isinstance(chosen.replica, Batching) else None,
         **found.details,
     }
+    if asked.rate is not None and found.raw:
+        # From a load beside it: the search goes only so far.
+        alone = Counter(chosen.replica, asked.of(asked.load / found.raw), shares, counter.loss).carried(1, 0.0)
+        details["carried_alone"] = alone
     around = _neighbours(counter, found, objectives)
     return replace(found, capacity=capacity, model=chosen.name, details=details, neighbours=around)
 

@@ -90,7 +90,7 @@ def flat(visits: Sequence[Observed], asked: ClusterLoad) -> Sized:
     if wanted <= top.users:
         return Sized(1, wanted / top.users, 1, 1, None, 1.0, None, 0, "", None, {"edge": None})
     reason = f"no measured load misses an SLO, up to {top.users} in flight"
-    return Sized(reason=reason, details={"refusal": "flat"})
+    return Sized(reason=reason, details={"refusal": "flat", "most_in_flight": top.users})
 
 
 def missed(curve: Curve) -> Sized:

@@ -47,7 +47,8 @@ CONFIRMED: Final = 4
 """Settings that are tried on the days of confirmation."""
 FREE: Final = 1.003
 """Targets are made smaller where that costs no more than this."""
-ROOM: Final = (-0.125, -0.25, -0.5, -1.0)
+ROOM: Final = (-0.125, -0.25, -0.5, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0)
+"""Where the least number of replicas carries the days, targets decide nothing, and all of these cost the same."""
 
 Found = tuple[Setting, Trial]
 
