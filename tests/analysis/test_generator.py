@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from gpusize.analysis.checks import check, unbelieved
@@ -112,3 +113,15 @@ def test_throttling_and_steal_are_read_at_the_borders_of_levels(tmp_path, monkey
     assert observer.level(tmp_path, 2100, 2900) == {"machine": {"throttled_ns": 240_000}}
     assert observer.level(tmp_path, 3100, 3900) == {"machine": {"stolen_ns": 20_000_000}}
     assert observer.level(tmp_path, 2100, 4900) == {"machine": {"throttled_ns": 240_000, "stolen_ns": 20_000_000}}
+
+
+@pytest.mark.parametrize("outcome, limited", [("http_error", False), ("connect_error", True), ("ok", True)])
+def test_errors_that_come_at_once_are_the_targets_limit(outcome, limited):
+    """As of a proxy that lets 51 in and answers the 52nd with 503: the next one goes out at once, and fills a core."""
+    lv = measured(1, 0, 4000)
+    busy = lv.meta["end_ns"] - lv.meta["start_ns"]
+    codes = pl.when(pl.int_range(pl.len()) % 10 > 0).then(pl.lit(outcome)).otherwise(pl.lit("ok"))
+    records = lv.records.with_columns(codes.cast(lv.records.collect_schema()["outcome"]).alias("outcome"))
+    counts = {"ok": 4000} if outcome == "ok" else {"ok": 400, outcome: 3600}
+    meta = {**lv.meta, "outcomes": counts, "cpu_ns": round(0.95 * busy), "workers": 1}
+    assert bool(generator_limits(replace(lv, records=records, meta=meta))) is limited

@@ -28,6 +28,8 @@ __all__ = [
     "stalled_s",
 ]
 
+REFUSED: Final = 0.5
+"""Share of errors that the target answered with, from which it is the limit, whatever the generator did."""
 CPU_LIMIT: Final = 0.8
 """Share of its cores from which the generator itself queues; a thread at 80 % already makes work wait for itself."""
 CPU_LEAST_S: Final = 0.05
@@ -76,7 +78,9 @@ class Longer(NamedTuple):
 
 def generator_limits(level: LevelData) -> list[str]:
     """In which ways the generator was the limit of one visit, each with what to do; empty where it was not."""
-    texts = []
+    texts: list[str] = []
+    if _refused_at_once(level):
+        return texts
     cpu, longer = generator_cpu(level), longer_by(level, "pacer_late")
     if cpu is not None and cpu > CPU_LIMIT:
         what = "give it more --workers, or a machine with more cores"
@@ -87,6 +91,19 @@ def generator_limits(level: LevelData) -> list[str]:
         what = "give it idle cores (--pin), more --workers, or ask for less"
         texts.append(f"generator-limited: it fired late, and {longer}: {what}")
     return texts
+
+
+def _refused_at_once(level: LevelData) -> bool:
+    """Whether the target itself answered most requests of a closed loop with errors.
+
+    Errors come fast, and the next request goes out at once: that loads the generator, and says of the target that it
+    does not carry so many.
+    """
+    if level.concurrency is None:
+        return False
+    outcomes = level.outcomes()
+    refused = outcomes.get("http_error", 0) + outcomes.get("api_error", 0)
+    return refused > REFUSED * sum(outcomes.values())
 
 
 def generator_cpu(level: LevelData) -> float | None:

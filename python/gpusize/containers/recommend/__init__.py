@@ -12,7 +12,7 @@ from gpusize.base.errors import UsageError
 from gpusize.base.old_names import renamed
 from gpusize.containers.recommend.cpost_rule import Cpost
 from gpusize.containers.recommend.cpu_curve import CpuCurve, CurvePoint
-from gpusize.containers.recommend.gpusize_rule import Default, peak_limit
+from gpusize.containers.recommend.gpusize_rule import Default, memory_base, peak_limit
 from gpusize.containers.recommend.krr_rule import Krr
 from gpusize.containers.recommend.types import MIB, Execution, Interval, Policy, Recommendation, round_up
 from gpusize.containers.recommend.verify import RecommendationCheck, check_recommendation
@@ -164,6 +164,12 @@ def _spread(cpu: Interval | None, memory: Interval | None) -> list[str]:
 
 def _doubts(executions: Sequence[Execution], cores: float | None, size: int | None) -> list[str]:
     doubts = []
+    bases = [base.size_bytes for each in executions if (base := memory_base(each.usage.memory)) is not None]
+    if size is not None and bases and size < max(bases):
+        held = f"{max(bases) / MIB:.0f} MiB"
+        doubts.append(
+            f"{size / MIB:.0f} MiB are less than the {held} that it held: it may be killed for lack of memory"
+        )
     if any(each.cut_short for each in executions):
         doubts.append("it was stopped before it ended by itself: its later use is unknown")
     if len(executions) == 1:
