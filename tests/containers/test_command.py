@@ -252,6 +252,8 @@ def test_bad_input_is_one_line_each(run: Run, three: Path, payload: Path, tmp_pa
         ("--gpus", "some"),
         ("--shm-size", "big"),
         ("--timeout", "soon"),
+        ("--timeout", "0s"),
+        ("--start-timeout", "0s"),
         ("--interval", "1us"),
         ("--cpu-curve", "few"),
         ("--parameter", "x"),
