@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -147,3 +148,12 @@ def test_all_at_once_is_no_steady_load(tmp_path: Path):
     row = read("burst_plain", tmp_path)
     assert (row["kind"], row["concurrency"]) == ("closed", raw("burst_plain")["num_prompts"])
     assert row["flags"] == ["burst"]
+
+
+@pytest.mark.parametrize("changed", [{"completed": 0, "failed": 24}, {"duration": 0}, {"completed": 12}])
+def test_figures_that_are_not_of_one_measurement_are_flagged(tmp_path: Path, changed: dict[str, Any]):
+    file = tmp_path / "result.json"
+    file.write_text(json.dumps({**raw("closed_plain"), **changed}))
+    [row] = gpusize.read(file, tmp_path / "runs").summary.to_dicts()
+    assert "inconsistent" in row["flags"]
+    assert any("over duration of" in each for each in row["alerts"])

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["import_vllm", "looks_like"]
 
+ROUNDED: Final = 0.02
+"""By which a rate times its time may differ from a count, relative to it."""
 _TOOL: Final = "vllm bench serve"
 _KEYS: Final = ("num_prompts", "request_rate", "request_throughput")
 _HEAD: Final = 65_536
@@ -131,6 +133,7 @@ def _level(result: Mapping[str, Any], where: str, gpus: int) -> LevelData | Requ
     remarks.failures(failed, total)
     rate = number(result, "request_throughput", where)
     seconds = number(result, "duration", where)
+    _add_up(completed, rate, seconds, remarks)
     if setting["kind"] == "closed":
         # All requests are handed out at once, and a wait for a place is the loop itself.
         figures = {name: value for name, value in figures.items() if not name.startswith(("lateness_", "runtime_"))}
@@ -158,6 +161,16 @@ def _level(result: Mapping[str, Any], where: str, gpus: int) -> LevelData | Requ
         "vllm": _scalars(result),
     }
     return figure_level(setting, figures, remarks, facts, gpus=gpus, where=where)
+
+
+def _add_up(completed: int, rate: float | None, seconds: float | None, remarks: Remarks) -> None:
+    """Note counts, throughput and time that are not of one measurement."""
+    if rate is None or seconds is None:
+        return
+    told = rate * seconds
+    if seconds <= 0 or abs(told - completed) > ROUNDED * max(1, completed):
+        what = f"request_throughput of {rate:.4g}/s over duration of {seconds:.4g} s are {told:.4g} answers"
+        remarks.add(f"{what}, and completed is {completed:,}", "inconsistent")
 
 
 def _setting(result: Mapping[str, Any], total: int, where: str, remarks: Remarks) -> dict[str, Any]:
