@@ -21,11 +21,13 @@ SERVICE_S = 0.1
 """One server takes so long for each request: it answers 10/s."""
 
 
-def run(tmp_path: Path, *loads: tuple[float, float], pause_s: float = 0.0) -> tuple[list[LevelData], list[float]]:
+def run(
+    tmp_path: Path, *loads: tuple[float, float], pause_s: float = 0.0, seed: int = 7
+) -> tuple[list[LevelData], list[float]]:
     """Levels of (rate, seconds) one after the other on one server; and when the queue was empty last in each, seconds
     after its begin: nan where it never was."""
     begins = np.cumsum([0.0, *(length + pause_s for _, length in loads)])
-    dues = [arrivals("poisson", rate, length, seed=7 + k) for k, (rate, length) in enumerate(loads)]
+    dues = [arrivals("poisson", rate, length, seed=seed + k) for k, (rate, length) in enumerate(loads)]
     due = np.concatenate([begin + each for begin, each in zip(begins, dues, strict=False)])
     end = served(due, SERVICE_S)
     place, first, empty = write_run(tmp_path / "run"), 0, []
@@ -52,11 +54,11 @@ def test_a_level_after_an_overload_is_of_both(tmp_path: Path) -> None:
 def test_how_long_it_lasts_is_when_the_queue_is_empty(tmp_path: Path) -> None:
     (_, light), (_, empty_s) = run(tmp_path, (20, 30), (5, 300))
     [told] = [each for each in check(light).alerts if each.startswith("carried over")]
-    found = re.search(r"first ([0-9.]+) s waited .*; --warmup ([0-9.]+)s would leave that out", told)
+    found = re.search(r"first ([0-9.]+) s waited behind those of a level before", told)
     assert found is not None, told
     assert float(found[1]) == pytest.approx(empty_s, rel=0.1)
-    # As it says: with that warm-up nothing is carried over, and times are those of the server.
-    _, again = read_levels(tmp_path / "run", warmup_s=float(found[2]))
+    # Behind it nothing is carried over, and times are those of the server.
+    _, again = read_levels(tmp_path / "run", warmup_s=float(found[1]) + 0.1)
     assert not unbelieved(again)
     assert float(np.median(again.values("runtime"))) < 2 * SERVICE_S
 
@@ -86,6 +88,25 @@ def test_a_pause_lets_it_go(tmp_path: Path) -> None:
     """As after --resume: the queue was empty long before the next level began."""
     (_, light), _ = run(tmp_path, (20, 30), (5, 30), pause_s=60)
     assert not unbelieved(light)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_hour_later_a_queue_is_the_targets_own(tmp_path: Path, seed: int) -> None:
+    """Near the capacity requests take many times as long as on an empty target, whatever came before."""
+    (_, later), _ = run(tmp_path, (20, 30), (9.3, 120), pause_s=3600, seed=seed)
+    assert not unbelieved(later)
+
+
+@pytest.mark.parametrize("length_s, flagged", [(20, True), (600, False)])
+def test_in_a_long_level_a_queue_that_stays_is_the_targets_own(tmp_path: Path, length_s: float, flagged: bool) -> None:
+    """As with batches: they take 5 s where a single request takes 0.1 s. In a short level it may be the backlog's."""
+    place = write_run(tmp_path / "run")
+    due = arrivals("constant", 13, 30)
+    write_level(place, 0, columns(due, served(due, SERVICE_S)), open_setting(13, 30, "constant"), 30)
+    start, own = START_NS + 30 * 10**9, arrivals("poisson", 7, length_s)
+    given = columns(own, own + 5.0, start_ns=start)
+    write_level(place, 1, given, open_setting(7, length_s), length_s, start_ns=start)
+    assert unbelieved(read_levels(place)[1]) is flagged
 
 
 def random_levels(tmp_path: Path, seed: int) -> Iterator[tuple[bool, bool, bool]]:

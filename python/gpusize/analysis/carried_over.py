@@ -4,7 +4,8 @@ Levels of a sweep follow each other at once. One whose rate the target does not 
 times of the next level say what both were together until that is gone: first its requests wait for the other level's,
 then for each other. So the backlog is followed from one answer to the next: all that was due before the last of those
 answers is answered in turn, until that takes no longer than requests take at the level's end. Where these still take
-many times as long as on the empty target, or ever less, it is not gone by then.
+many times as long as on the empty target, in a level that is not many times longer than they are, or ever less, it is
+not gone by then.
 
 Of a level that the target does not keep up with either nothing is said: its own backlog hides the other one.
 """
@@ -12,7 +13,6 @@ Of a level that the target does not keep up with either nothing is said: its own
 from __future__ import annotations
 
 import functools
-import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpusize.analysis.delivery.intended import is_ramp
@@ -35,7 +35,9 @@ AT_END: Final = 0.5
 QUANTILE: Final = 0.99
 SLOWER: Final = 5.0
 """Runtimes at a level's end, as so many times one on the empty target, from which the backlog is not gone."""
+LONG: Final = 10.0
 FIRST: Final = 10
+MANY: Final = 1_000_000
 RISES: Final = 0.5
 """Rise of the runtime over a level, relative to its median, of a queue that grows from nothing: there it is 2."""
 
@@ -53,6 +55,10 @@ def carried_over(level: LevelData) -> str:
     Args:
         level: one visit.
     """
+    return level.kept.once("carried over", functools.partial(_carried_over, level))
+
+
+def _carried_over(level: LevelData) -> str:
     left = _left_to(level)
     if left is None or growth_of(level).status == "growing":
         return ""
@@ -62,9 +68,7 @@ def carried_over(level: LevelData) -> str:
         return ""
     after_s = (until - int(level.meta["start_ns"])) / NS_PER_S
     what = f"requests of its first {after_s:.3g} s waited behind those of a level before"
-    # A tenth of a second more, as people write it.
-    todo = f"; --warmup {math.ceil(10 * after_s + 1) / 10:g}s would leave that out" if until < end else ""
-    return f"{what}, which the target did not keep up with{todo}"
+    return f"{what}, which the target did not keep up with"
 
 
 def _left_to(level: LevelData) -> _Backlog | None:
@@ -88,6 +92,8 @@ def _left_by_the_one_before(level: LevelData) -> _Backlog | None:
     if before is None or not _had_closed(before, level):
         return None
     older, end = _known(before), int(before.meta["end_ns"])
+    if end <= int(level.meta["start_ns"]):
+        return None  # all was answered, as before a run that was resumed
     if older is not None and _gone(before, older) >= before.window()[1]:
         return _Backlog(end, older.clean_ns)
     return _Backlog(end, _at_first(before)) if _overran(before) else None
@@ -97,7 +103,8 @@ def _overran(level: LevelData) -> bool:
     """Whether a backlog was there when the level closed; by its runtimes where its warm-up left little to judge."""
     if growth_of(level).status == "growing":
         return True
-    if level.setting.get("kind") != "open" or is_ramp(level.setting):
+    # Of so many requests the window that is left has enough to judge.
+    if level.setting.get("kind") != "open" or is_ramp(level.setting) or int(level.meta.get("rows") or 0) > MANY:
         return False
     start, close = int(level.meta["start_ns"]), int(level.meta["close_ns"])
     due, ends = _times(level)
@@ -120,8 +127,10 @@ def _gone(level: LevelData, left: _Backlog) -> int:
     if not due.size:
         return end
     late = (ends - due)[due >= due[0] + AT_END * (due[-1] - due[0])]
-    found = drift_of(level)
-    if np.median(late) > SLOWER * left.clean_ns or (found.status == "drifts" and (found.change or 0.0) < 0):
+    middle, found = float(np.median(late)), drift_of(level)
+    # In many times as long as requests take a backlog that goes is seen to go: what stays is the target's own queue.
+    slow = middle > SLOWER * left.clean_ns and due[-1] - due[0] < LONG * middle
+    if slow or (found.status == "drifts" and (found.change or 0.0) < 0):
         return end
     usual = float(np.quantile(late, QUANTILE))
     last = np.maximum.accumulate(ends)

@@ -43,6 +43,10 @@ def steadiness_of(level: LevelData) -> Steadiness:
 
 def growth_of(level: LevelData) -> Growth:
     """Whether more was offered to an open loop's target than it answered, from the warm-up to the close."""
+    return level.kept.once("growth", lambda: _growth_of(level))
+
+
+def _growth_of(level: LevelData) -> Growth:
     if level.setting.get("kind") != "open":
         return Growth("not judged", None, None, "a closed loop offers no more than is answered")
     if is_ramp(level.setting):

@@ -39,7 +39,6 @@ MIN_ROUNDS: Final = 3
 LITTLE_TOLERANCE: Final = 0.05
 REACHED: Final = 0.75
 """With requests for fewer of the slots a level never was what was asked for; in a short one some begin late."""
-FAR_SHARE: Final = 0.5
 FULL_SHARE: Final = 0.95
 """All slots count as running from this share on: between two requests a slot is empty for a moment."""
 _CUT: Final = "the first request that was never sent, as the run was ended"
@@ -177,7 +176,7 @@ def littles_law(meta: Mapping[str, Any], records: pl.LazyFrame, window: tuple[in
     lost = sent.is_not_null() & end.is_null() & ~pl.col("outcome").is_in(["ok", "cancelled"])
     failures = int(records.select(lost.sum()).collect(engine="streaming").item())
     if failures:
-        return _by_the_others(records, slots, failures)
+        return Little("not checkable", None, None, f"{failures} requests failed at a time that is not known")
     full_ns = window[0] if sampled > 1 else filled_ns(records, slots, int(meta.get("start_ns") or window[0]))
     start_ns = max(window[0], full_ns)
     end_ns = min(window[1], int(last))
@@ -209,30 +208,6 @@ def littles_law(meta: Mapping[str, Any], records: pl.LazyFrame, window: tuple[in
     users = f" and {thinking:.4g} users thought" if thinking else ""
     found = f"{in_flight:.4g} requests were in flight{users}, {slots} were asked for"
     return Little("flagged", in_flight, ratio, found)
-
-
-def _by_the_others(records: pl.LazyFrame, slots: int, failures: int) -> Little:
-    """Where it is not known when requests failed: only whether the others' times can be those of so many in flight.
-
-    Failures that took as long as the others would fill what is missing; half of it they may well leave empty.
-    """
-    import polars as pl
-
-    sent, end = pl.col("sent_ns"), pl.col("end_ns")
-    busy, begin, last, n = (
-        records.filter(sent.is_not_null())
-        .select((end - sent).sum().alias("busy"), sent.min(), end.max().alias("last"), sent.count().alias("n"))
-        .collect(engine="streaming")
-        .row(0)
-    )
-    unknown = f"{failures} requests failed at a time that is not known"
-    if n <= failures or last is None or last <= begin:
-        return Little("not checkable", None, None, unknown)
-    in_flight = busy / (last - begin) * n / (n - failures)
-    if n < MIN_ROUNDS * slots or in_flight >= FAR_SHARE * slots:
-        return Little("not checkable", None, None, unknown)
-    found = f"by their times {in_flight:.3g} requests were in flight, {slots} were asked for; {unknown}"
-    return Little("flagged", in_flight, in_flight / slots, found)
 
 
 def _unchecked(setting: Mapping[str, Any]) -> str:

@@ -76,22 +76,22 @@ def default_answer(
         tested = [level for level in usable if level.gpus == answer.tested_gpus]
         missed = _missed(tested, question)
         top = max((level.concurrency or 0 for level in tested), default=0)
-        narrowly = [level for level in missed if level.concurrency == top]
-        if len(narrowly) < len(missed) and not beyond:
+        at_top = [level for level in missed if level.concurrency == top]
+        if len(at_top) < len(missed) and not beyond:
             return replace(
                 _base(chosen, question),
                 reason=_at_odds(missed, tested),
                 next_levels=_again(missed, question),
                 warnings=tuple(dict.fromkeys((*said, *answer.warnings))),
             )
-        if narrowly:
-            # By as little as chance allows: the twin's curve has no edge between it and the load below.
-            why = f"{together(narrowly)} misses an SLO by no more than chance, and no smaller load does"
+        if at_top:
+            # The twin's curve has no edge below it: it misses by as little as chance allows, or was broken off.
+            why = f"{together(at_top)} misses an SLO, and no smaller load does, so that the edge is not seen"
             other = _instead(usable, question, rest, ask, why)
             if other is not None:
                 return replace(other, warnings=tuple(dict.fromkeys((*said, *other.warnings))))
             answer = replace(answer, reason=why)
-            tested = [level for level in tested if level.concurrency != top] or tested
+            tested = [level for level in tested if level.concurrency != top]
         answer = unmissed(answer, tested, question, line, measure=not beyond)
     follow = answer.next_levels
     if not (answer.answered or follow or answer.next_counts or _fails(usable, question)):

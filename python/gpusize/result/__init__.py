@@ -406,7 +406,7 @@ class Result(LevelTables):
     def _check_gpus(self, gpus: int | None) -> None:
         """A number of tested GPUs is for runs that do not say one; of others it would be left out without a word."""
         known = {level.gpus for level in self.levels}
-        if gpus is None or not known or 0 in known or known == {gpus}:
+        if gpus is None or not known or 0 in known or gpus in known:
             return
         said = " and ".join(f"{each:,}" for each in sorted(known))
         raise UsageError(

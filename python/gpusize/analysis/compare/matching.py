@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from gpusize.analysis.carried_over import carried_over
 from gpusize.analysis.checks import unbelieved
 from gpusize.analysis.delivery.intended import ramp_text
 from gpusize.analysis.level import LevelData
@@ -154,6 +155,8 @@ def _names_of(sides: Sequence[Side]) -> dict[str, str]:
 def _why_not(level: LevelData) -> str:
     if level.state != "done":
         return level.state
+    if carried_over(level):
+        return "requests of a level before were answered first"
     return "the generator was the limit, or the load was not held" if unbelieved(level) else ""
 
 

@@ -228,7 +228,6 @@ def _answered(base: Estimate, production: Production, found: Counted, limit: Lim
         gpus_raw=found.raw * per,
         gpus_low=min(count, whole_gpus(found.low * per, per)),
         gpus_high=None if high is None else max(high, count),
-        capacity_rate=question.rate / found.raw if question.rate is not None else None,
         capacity_concurrency=found.at_work,
         outside_tested_range=beyond,
         assumptions=_assumptions(base, limit, question),

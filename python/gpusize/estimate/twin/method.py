@@ -247,7 +247,7 @@ def _answered(
         gpus_low=gpus(found.low, low),
         gpus_high=gpus(found.high, high),
         capacity_concurrency=found.capacity,
-        capacity_rate=found.details.get("carried_alone"),
+        capacity_rate=None if question.rate is None else found.details.get("carried_alone", question.rate / found.raw),
         outside_tested_range=found.capacity is not None and found.capacity > max(v.users for v in visits),
         assumptions=tuple(
             text for text in (SAME, MODELS[found.model], "" if several else LINEAR_ASSUMED, loop(question)) if text
