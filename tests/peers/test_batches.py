@@ -18,7 +18,8 @@ from tests.servers.pytriton import PyTriton
 MAX_BATCH = 8
 """Of the model ``batched``, which takes 50 ms for a batch, whatever it holds."""
 STEP_S = 0.050
-SLO = Slo.parse("p95 runtime <= 260ms")
+SLO = Slo.parse("p95 runtime <= 275ms")
+"""Four batches take some 240 ms, five 300."""
 MOST_RUNS = 4
 """Of a measurement that neighbours of the machine disturbed there is no answer, as its generator was late; one without
 is needed."""
