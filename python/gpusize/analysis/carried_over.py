@@ -36,8 +36,11 @@ QUANTILE: Final = 0.99
 SLOWER: Final = 5.0
 """Runtimes at a level's end, as so many times one on the empty target, from which the backlog is not gone."""
 LONG: Final = 10.0
+"""In a level of so many of its own runtimes a backlog that goes is seen to go."""
 FIRST: Final = 10
+"""Fewest requests that tell what runtimes were before there was a backlog."""
 MANY: Final = 1_000_000
+"""Of more requests the window behind the warm-up is left to judge by."""
 RISES: Final = 0.5
 """Rise of the runtime over a level, relative to its median, of a queue that grows from nothing: there it is 2."""
 

@@ -76,10 +76,6 @@ def _check(level: LevelData) -> Checks:
     if limits:
         flags.append("generator-limited")
         alerts += limits
-    carried = carried_over(level)
-    if carried:
-        flags.append("carried-over")
-        alerts.append(f"carried over: {carried}")
     waited = longer_by(level, "no_connection")
     if waited is not None:
         flags.append("connection-limited")
@@ -106,10 +102,14 @@ def _with_findings(checks: Checks, level: LevelData) -> Checks:
         flags.append("saturated")
         why = growth.text if growth.status == "growing" else _shed_text(level)
         alerts.append(f"saturated: {why}; times then depend on how long the level ran")
+    carried = carried_over(level)
+    if carried:
+        flags.append("carried-over")
+        alerts.append(f"carried over: {carried}")
     if drift.status == "drifts":
         flags.append("drift")
-        # A backlog that grows makes runtimes rise: one text says it.
-        alerts += [] if saturated else [f"runtime drifts: {drift.text}; percentiles mix several states"]
+        # A backlog that grows makes runtimes rise, and one that goes makes them fall: one text says it.
+        alerts += [] if saturated or carried else [f"runtime drifts: {drift.text}; percentiles mix several states"]
     elif steady.status == "not steady" and not saturated:
         notes.append(f"perhaps not steady: {steady.text}{_longer(steady)}")
     for each in token_counts(level):

@@ -84,7 +84,7 @@ def default_answer(
                 next_levels=_again(missed, question),
                 warnings=tuple(dict.fromkeys((*said, *answer.warnings))),
             )
-        if at_top:
+        if at_top and len(at_top) == len(missed):
             # The twin's curve has no edge below it: it misses by as little as chance allows, or was broken off.
             why = f"{together(at_top)} misses an SLO, and no smaller load does, so that the edge is not seen"
             other = _instead(usable, question, rest, ask, why)

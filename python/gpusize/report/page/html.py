@@ -72,36 +72,33 @@ def render_html(
     metrics = [slo.metric for _, slo in judged_slos(sweeps)]
     certificate = getattr(source, "certificate", None)
     proved = "what was measured" if certificate is None else clean(certificate.conclusion)
-    return (
-        _environment()
-        .get_template("page.html.j2")
-        .render(
-            title=f"gpusize: {words.answer(best) if best else proved}",
-            about=sweeps[0].about,
-            best=best,
-            truth=truth,
-            estimates=answers,
-            parts=each_slo(answers),
-            warnings=_warnings(source.meta, best.warnings if best else ()),
-            tables=[(loop, columns, _rows(columns)) for loop, columns in tables],
-            search=_search(source),
-            certificate=certificate,
-            proof=[] if certificate is None else certificate_rows(certificate),
-            sections=[(each, _rows(each.columns)) for each in sections(source)],
-            slos=[slo for _, slo in judged_slos(sweeps)],
-            notes=[*(each for sweep in sweeps for each in notes(sweep)), *lost_readings(source)],
-            itl=_itl_note(source),
-            rough=any(column.key == ROUGH for _, columns in tables for column in columns),
-            figures={part: [each for each in drawn if each.part == part] for part in PARTS.values()}
-            | {"load": sorted((each for each in drawn if each.part == "load"), key=lambda each: _asked(each, metrics))},
-            levels=[(each.loop if len(sweeps) > 1 else "", *level_cards(each)) for each in sweeps if each.rows],
-            counts=off_by_one(best, next((s for s in sweeps if s.open_loop == (best.rate is not None)), sweeps[0]))
-            if best
-            else [],
-            charts=_charts(drawn),
-            command=_command(source.meta),
-            facts=_facts(source),
-        )
+    page = _environment().get_template("page.html.j2")
+    return page.render(
+        title=f"gpusize: {words.answer(best) if best else proved}",
+        about=sweeps[0].about,
+        best=best,
+        truth=truth,
+        estimates=answers,
+        parts=each_slo(answers),
+        warnings=_warnings(source.meta, best.warnings if best else ()),
+        tables=[(loop, columns, _rows(columns)) for loop, columns in tables],
+        search=_search(source),
+        certificate=certificate,
+        proof=[] if certificate is None else certificate_rows(certificate),
+        sections=[(each, _rows(each.columns)) for each in sections(source)],
+        slos=[slo for _, slo in judged_slos(sweeps)],
+        notes=[*(each for sweep in sweeps for each in notes(sweep)), *lost_readings(source)],
+        itl=_itl_note(source),
+        rough=any(column.key == ROUGH for _, columns in tables for column in columns),
+        figures={part: [each for each in drawn if each.part == part] for part in PARTS.values()}
+        | {"load": sorted((each for each in drawn if each.part == "load"), key=lambda each: _asked(each, metrics))},
+        levels=[(each.loop if len(sweeps) > 1 else "", *level_cards(each)) for each in sweeps if each.rows],
+        counts=off_by_one(best, next((s for s in sweeps if s.open_loop == (best.rate is not None)), sweeps[0]))
+        if best
+        else [],
+        charts=_charts(drawn),
+        command=_command(source.meta),
+        facts=_facts(source),
     )
 
 
