@@ -217,12 +217,13 @@ def _next(usable: Sequence[LevelData]) -> tuple[int, ...]:
 def _answered(
     base: Estimate, found: Sized, visits: Sequence[Observed], curves: Sequence[Curve], question: Question
 ) -> Estimate:
-    from gpusize.estimate.twin.sizing_result import consistent
+    from gpusize.estimate.twin.sizing_result import consistent, within_reach
 
     tested = min(visit.gpus for visit in visits)
     several = any(visit.gpus > tested for visit in visits)
     if ClusterLoad.asked_by(question).even and not several:
         found = consistent(found, question.users)
+    found = within_reach(found, max(visit.users for visit in visits if visit.gpus == tested))
     told = details(found, curves)
     if found.replicas is None or found.raw is None:
         return refused(replace(base, reason=found.reason, details=told), visits)

@@ -236,6 +236,8 @@ def _counted(
         # From a load beside it: the search goes only so far.
         alone = Counter(chosen.replica, asked.of(asked.load / found.raw), shares, counter.loss).carried(1, 0.0)
         details["carried_alone"] = alone
+    if found.replicas is not None and not counter.overrun(asked.load, found.replicas):
+        details["in_flight_each"] = counter.run(asked.load, found.replicas).in_flight / found.replicas
     around = _neighbours(counter, found, objectives)
     return replace(found, capacity=capacity, model=chosen.name, details=details, neighbours=around)
 

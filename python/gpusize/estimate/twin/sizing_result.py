@@ -14,13 +14,15 @@ if TYPE_CHECKING:
     from gpusize.estimate.twin.load import ClusterLoad
     from gpusize.estimate.twin.visit_data import Observed
 
-__all__ = ["Sized", "consistent", "failing", "flat", "missed", "never", "unfit"]
+__all__ = ["Sized", "consistent", "failing", "flat", "missed", "never", "unfit", "within_reach"]
 
 SPREAD: Final = 2.0
 """Requests of an open loop may be that many times their mean in flight."""
 
 TOO_MANY_FAILED: Final = "more requests failed than {slo} allows at every measured load, which more GPUs do not mend"
 """Find out why they fail: no count follows from what was measured."""
+REACH: Final = 1.5
+"""Replicas that would have more in flight than so many times what one was measured with get no number."""
 FAR: Final = 50.0
 """Loads that are so many times smaller than the measured capacity tell nothing of it."""
 
@@ -72,6 +74,27 @@ def consistent(found: Sized, users: float) -> Sized:
         # So far below the capacity nothing is simulated that tells it.
         return replace(found, raw=users / capacity)
     return replace(found, capacity=users / raw)
+
+
+def within_reach(found: Sized, most: int) -> Sized:
+    """An answer whose replicas have about as many requests in flight as were measured; none where they have far more.
+
+    A closed loop may miss a bound with two users, as their prompts arrive together, that an open one keeps with eighty
+    in flight, whose prompts do not. Then nothing that was measured says how long requests take with eighty.
+
+    Args:
+        found: an answer for any load.
+        most: users that were measured on one replica, at most.
+    """
+    each = found.details.get("in_flight_each")
+    if found.replicas is None or each is None or each <= REACH * most:
+        return found
+    some = "1 replica" if found.replicas == 1 else f"each of {found.replicas} replicas"
+    reason = (
+        f"{some} would have {each:.3g} requests in flight, and at most {most} were measured: nothing says how long "
+        "requests take then"
+    )
+    return Sized(reason=reason, model=found.model, details={**found.details, "refusal": "reach"})
 
 
 def unfit(chosen: Candidate) -> Sized:

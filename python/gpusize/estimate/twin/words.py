@@ -41,7 +41,9 @@ def refused(base: Estimate, visits: Sequence[Observed]) -> Estimate:
     """An estimate without a number, with the loads that are worth measuring."""
     loads = sorted({visit.users for visit in visits})
     wider = (2 * loads[-1], 4 * loads[-1])
-    follow = {"flat": wider, "data": wider, "single": (1, 2)}.get(str(base.details.get("refusal")), ())
+    each = math.ceil(base.details.get("in_flight_each") or 0.0)
+    there = (math.ceil(each / 2), each)
+    follow = {"flat": wider, "data": wider, "single": (1, 2), "reach": there}.get(str(base.details.get("refusal")), ())
     return replace(base, next_levels=follow)
 
 
