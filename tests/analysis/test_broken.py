@@ -40,6 +40,41 @@ def test_failures_are_of_the_load_or_of_the_target(visits: list[tuple[int, str]]
     assert [cause for cause in causes(looks(*visits)) if cause is not None] == expected
 
 
+@pytest.mark.parametrize(
+    "lower, here, cause",
+    [
+        # A bad row, in a level of four requests; 2 % of errors at any load.
+        ((0, 4), (1, 4), "alike"),
+        ((1, 60), (2, 12), "alike"),
+        ((10, 80), (2, 16), "alike"),
+        # More than chance makes of it.
+        ((0, 40), (5, 20), "load"),
+        ((1, 60), (5, 30), "load"),
+        # Most of them, however few there were.
+        ((0, 2), (3, 4), "load"),
+        # Nobody counted.
+        ((0, 0), (0, 0), "load"),
+    ],
+)
+def test_failures_that_come_at_any_load_are_not_of_the_load(
+    lower: tuple[int, int], here: tuple[int, int], cause: str
+) -> None:
+    low, broken = Look(1, False, False, False, *lower), Look(8, True, False, False, *here)
+    assert causes([low, broken, Look(1, broke=False)]) == [None, cause, None]
+    # What load brings, as timeouts, is of the load all the same.
+    assert causes([low, broken._replace(brought=True), Look(1, broke=False)])[1] == "load"
+
+
+def test_a_target_that_answers_most_requests_has_not_failed() -> None:
+    """24 of 25 at the lowest load, after an overload whose last requests were still in its hands."""
+    held, over = Look(1, broke=False, ended=40), Look(16, broke=True, brought=True, failed=30, ended=40)
+    again = Look(1, broke=True, failed=1, ended=25)
+    assert causes([held, over, again])[1] == "load"
+    assert not has_failed([held, over, again])
+    for dead in (again._replace(failed=13), again._replace(fading=True), Look(1, broke=True)):
+        assert causes([held, over, dead])[1] == "failed"
+
+
 def test_the_last_request_before_a_target_is_found_dead_died_with_it() -> None:
     fading = Look(2, broke=False, fading=True)
     dead = [Look(1, broke=False), fading, Look(4, broke=True), Look(1, broke=True)]

@@ -121,7 +121,26 @@ class Hand:
         return max(begun[min(self.slots, len(begun)) - 1], start) if begun else start
 
     def answered(self) -> tuple[list[Request], float, float]:
-        """The answers that make the achieved rate, and from when to when they came."""
+        """The answers that make the achieved rate, and from when to when they came.
+
+        Of a level of few passes those behind each slot's first, and the time that a slot takes for its part of them.
+        """
+        came, begun, closed = self.came()
+        passes = self.slots is not None and self.meta["stop_reason"] == "count"
+        if not passes or self.meta["setting"].get("duration_s"):
+            return came, begun, closed
+        due = [row for row in self.rows if begun < row["due_ns"] <= closed]
+        took = [row["end_ns"] - row["due_ns"] for row in due if row["outcome"] == "ok"]
+        if self.slots < 2 or len(due) < self.slots or len(took) < len(due) or not sum(took):
+            return came, begun, closed
+        mean = sum(took) / len(took)
+        spread = math.sqrt(sum((x - mean) ** 2 for x in took) / (len(took) - 1))
+        if len(due) >= (5 if spread >= 0.15 * mean else 20) * self.slots:
+            return came, begun, closed
+        return due, begun, begun + sum(took) / self.slots
+
+    def came(self) -> tuple[list[Request], float, float]:
+        """The answers that came while the load went on, and from when to when that was."""
         ok = [row for row in self.rows if row["outcome"] == "ok"]
         low, high = self.window
         close = self.meta["close_ns"]
@@ -155,7 +174,7 @@ class Hand:
         """Requests and tokens per second."""
         came, begun, ended = self.answered()
         low, high = self.window
-        closed = ended if self.slots is not None else max(low, min(high, self.meta["close_ns"]))
+        closed = self.came()[2] if self.slots is not None else max(low, min(high, self.meta["close_ns"]))
         offered = len(self.steady) / (closed - low) * S if closed > low else None
         if ended <= begun:
             return {"offered_rate": offered, "achieved_rate": None, "tokens_out_per_s": None, "tokens_in_per_s": None}

@@ -141,6 +141,20 @@ def test_gaps_are_cut_out_and_told(seed: int, tmp_path: Path) -> None:
     assert fact["unknown_s"] == pytest.approx(gap[1] - gap[0], abs=1e-6)
 
 
+def test_a_stage_of_which_nothing_is_known_has_no_figures(tmp_path: Path) -> None:
+    """The gap ends a moment after the next stage begins, as clocks and scrapes have it, or before this one ends."""
+    rates = [(120.0, 2.0), (60.0, 2.0), (120.0, 2.0)]
+    truth = simulated(rates, seed=3)
+    run = run_of(tmp_path, stages(rates, truth))
+    for late_s in (1e-9, 0.5, -0.5):
+        pulled = scraped(truth, first_s=-15.0)
+        pulled.rows = [(row[0] + late_s, *row[1:]) for row in pulled.rows if not 105 < row[0] < 180]
+        pulled.write(run / "series")
+        before, gap, after = judge_autoscaler(run, None, "p95 runtime <= 1s").stages
+        assert (gap.ready, gap.gpu_hours) == (None, None)
+        assert None not in (before.ready, before.gpu_hours, after.ready, after.gpu_hours)
+
+
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("holes", [False, True])
 def test_too_few_and_too_many_second_by_second(seed: int, holes: bool, tmp_path: Path) -> None:

@@ -35,9 +35,18 @@ def test_the_last_second_is_as_long_as_it_was() -> None:
     found = throughput(times.astype(np.int64), 0, 100 * S)
     assert found is not None
     np.testing.assert_allclose(found.per_s, [2, 1, 3 / 0.45])
-    assert found.most == 2
+    np.testing.assert_array_equal(found.counts, [2, 1, 3])
+    assert found.most == 3
     assert found.idle_s == pytest.approx(97.55)
     assert throughput(np.array([], dtype=np.int64), 0, None) is None
+
+
+@pytest.mark.parametrize("last_s", [2.5, 2.05])
+def test_the_most_in_a_second_counts_those_of_the_last_one(last_s: float) -> None:
+    """All ended in a second that is cut off: they are neither none nor more than they were."""
+    found = throughput(np.full(5, last_s * S).astype(np.int64), 0, None)
+    assert found is not None
+    assert (found.n, found.most) == (5, 5.0)
 
 
 def test_stamps_of_whole_seconds_are_counted_second_by_second() -> None:

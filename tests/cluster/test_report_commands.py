@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from matplotlib.image import imread
+from matplotlib.patches import StepPatch
 
 from gpusize.cli import invoke
 from gpusize.cluster.figures.layouts import detailed_figure, general_figure
@@ -16,7 +17,7 @@ from gpusize.cluster.figures.overview import overview_figure
 from gpusize.cluster.folder import read_facts, update_facts
 from gpusize.cluster.opened import open_test
 from gpusize.report.figures import style
-from tests.cluster.folders import save, seed_folder, seed_rows
+from tests.cluster.folders import EVENTS, save, seed_folder, seed_rows
 from tests.cluster.synthetic import S, World
 from tests.cluster.test_imports import pods
 
@@ -116,6 +117,19 @@ def test_titles_are_those_of_that_tool(tmp_path: Path) -> None:
         .startswith("Total Pod Scheduling Decision Time from Workload Submission (average: ")
     )
     assert [text.get_text() for text in detailed.texts] == ["Total number of jobs run: 20"]
+
+
+def test_pods_a_second_are_drawn_as_high_as_the_text_has_them(tmp_path: Path) -> None:
+    """The last second is cut off: scaled up to a whole one it would be drawn higher than anything that was."""
+    submitted, sampled = seed_rows(6, 3)
+    late = max(row["submitTimestamp"] for row in submitted)
+    timed = open_test(seed_folder(tmp_path, submitted, [{**row, **dict.fromkeys(EVENTS, late)} for row in sampled]))
+    rate = timed.pods_per_s()
+    assert rate is not None
+    with style.settings():
+        axes = next(each for each in overview_figure(timed).axes if each.get_ylabel() == "pods/s")
+    [(drawn, _, _), _] = [each.get_data() for each in axes.patches if isinstance(each, StepPatch)]
+    assert max(drawn) == rate.most == sum(drawn) == 6
 
 
 @pytest.mark.parametrize(

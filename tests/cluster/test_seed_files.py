@@ -158,6 +158,28 @@ def test_defect_8_and_9_an_unschedulable_verdict_is_no_success(tmp_path: Path) -
     assert json.loads((tmp_path / "sampled.json").read_text()) == []
 
 
+def test_jobs_of_one_pod_have_one(tmp_path: Path) -> None:
+    """Their first and last creation are the same; two pods of them would double the pods a second."""
+    submitted, sampled = seed_rows(12, 9)
+    gangs = {row["jobName"] for row in sampled[:3]}
+    for row in sampled:
+        later = second(row["firstPodCreatedTimestamp"]).timestamp() + 1
+        gang = datetime.fromtimestamp(later, UTC).isoformat()
+        row["lastPodCreatedTimestamp"] = gang if row["jobName"] in gangs else row["firstPodCreatedTimestamp"]
+    sampled[3]["lastPodCreatedTimestamp"] = None
+    sampled[4]["firstPodCreatedTimestamp"] = sampled[4]["lastPodCreatedTimestamp"] = None
+    timed = open_test(seed_folder(tmp_path, submitted, sampled))
+    assert dict(timed.workloads.select("workload", "pods_seen").iter_rows()) == {
+        row["jobName"]: 1 + (row["jobName"] in gangs) for row in submitted
+    }
+    pods, workloads = timed.pods_per_s(), timed.workloads_per_s()
+    assert pods is not None
+    assert workloads is not None
+    assert (pods.n, workloads.n) == (15, 12)
+    assert timed.rows("last_pod_creation").height == 11, "of one job no pod had a time"
+    assert (timed.workloads["outcome"] == "scheduled").all()
+
+
 def test_the_two_error_rules(tmp_path: Path) -> None:
     """As the tool has them, counted and named; and they can be turned off, which there they could not."""
     submitted, sampled = seed_rows(12, 7)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gpusize.analysis.compare.comparison import Comparison, compare_sides
 from gpusize.analysis.compare.matching import Run
 from gpusize.analysis.level import LevelData
-from gpusize.api.groups import grouped, with_groups
+from gpusize.api.groups import grouped, unlike, with_groups
 from gpusize.base.errors import UsageError
 from gpusize.report.comparison.show import document, markdown
 from gpusize.report.comparison.words import remarks
@@ -221,6 +221,23 @@ def test_runs_of_a_group_must_be_repeats(labels: list[dict[str, str]], pick: str
     with pytest.raises(UsageError, match="the runs of 1 GPU are not repeats of each other: instances is 1, 2") as error:
         grouped(runs, "gpus")
     assert pick in str(error.value)
+
+
+def test_labels_in_which_repeats_differ_are_told() -> None:
+    """They may be notes or settings: nobody but the reader knows."""
+    users = iter((4, 4, 4, 8, 4))
+    takes = [(1, "2"), (1, "10"), (1, "10"), (1, "3"), (2, "2")]
+    runs: Runs = [
+        (run(str(k), k, [said(next(users), 10.0, gpus=gpus)]), about(gpus, batch=batch, site="x"))
+        for k, (gpus, batch) in enumerate(takes)
+    ]
+    found = compared(runs)
+    assert found.unlike == {"1 GPU": {"batch": ["2", "10"]}}, "3 is of another load, and 2 GPUs have one run"
+    assert document(found)["unlike"] == found.unlike
+    line = "runs of 1 GPU count as repeats of each other and differ in labels: batch is 2, 10; pick one with"
+    assert f"{line} --label batch=10" in remarks(found)
+    assert unlike(runs) == {"batch": ["2", "10"]}
+    assert unlike(runs, "batch") == {}
 
 
 def test_a_setting_that_is_the_load_mixes_nothing() -> None:

@@ -14,6 +14,8 @@ import gpusize
 from gpusize.analysis.compare.figures import figure
 from gpusize.analysis.compare.gates import Gate, judge
 from gpusize.api.compare import compare
+from gpusize.base.errors import UsageError
+from gpusize.studies.imports.traccc import import_traccc
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -38,6 +40,24 @@ def test_more_instances_have_their_speed_up(tmp_path: Path) -> None:
         each = told[f"{n} user{'s' if n > 1 else ''}"]
         assert each.speed_up == pytest.approx(four[n] / one[n])
         assert each.efficiency == pytest.approx(four[n] / one[n] / 4)
+
+
+def test_logs_of_other_events_are_no_repeats(tmp_path: Path) -> None:
+    """At a pile-up of 20 an event takes a tenth of the time: a mean over both hides what the device gives."""
+    for device, slow in (("cpu", 10), ("gpu", 1)):
+        for mu in (20, 100, 200):
+            file = tmp_path / f"{device}_mu{mu}.log"
+            file.write_text(f"Event processing  {mu * slow} ms/event, {1000 / mu / slow} events/s\n")
+            import_traccc(file, tmp_path / "runs", threads=1)
+    with pytest.raises(UsageError, match="not repeats of each other: mu is 20, 100, 200") as error:
+        compare({"all": tmp_path / "runs"}, by="device")
+    assert "--label mu=200" in str(error.value)
+    picked = compare({"all": tmp_path / "runs"}, by="device", labels={"mu": "200"})
+    [rate] = [each for each in picked.differences if each.figure == "achieved rate"]
+    assert rate.change == pytest.approx(9)
+    assert picked.unlike == {}
+    named = compare({"all": tmp_path / "runs"})
+    assert named.unlike["all"]["mu"] == ["20", "100", "200"], "grouped by nothing it is told, and not refused"
 
 
 def vllm(place: Path, name: str, failed: int, seconds: float) -> Path:

@@ -76,6 +76,22 @@ def test_tracccs_table(tmp_path):
     assert hosts["text"].startswith("2 x 4 = 8 GPUs")
 
 
+@pytest.mark.parametrize("rate", [60.0, 120.0, 190.0])
+def test_the_loads_that_change_an_answer_follow_the_law_and_not_proportion(rate):
+    """Where GPUs slow each other down one less carries more than its part: at that rate it is the answer itself."""
+    known = Law("amdahl", 20.0, 0.05)
+    levels = [lv for n in (1, 2, 4, 8) for lv in own(n, 0.05 * known.at(n), (4, 8, 16, 32, 64, 128), visit=100 * n)]
+    found = ask(levels, rate=rate, slos=())
+    law = Law(*(found.details["law"][name] for name in ("name", "one", "sigma", "kappa")))
+    assert law.name == "amdahl"
+    count, less = found.gpus, law.at(found.gpus - 1)
+    assert found.changes[0] == (
+        f"more than about {law.at(count):.3g} requests/s need more GPUs, "
+        f"for about {less:.3g} requests/s or fewer {count - 1} GPUs are enough"
+    )
+    assert [ask(levels, rate=by * less, slos=()).gpus for by in (0.999, 1.001)] == [count - 1, count]
+
+
 def test_tracccs_whole_hosts(tmp_path):
     found = ask(traccc(tmp_path), rate=40, slos=(), host_gpus=4)
     assert (found.gpus, found.gpus_low, found.gpus_high) == (8, 8, 8)

@@ -21,13 +21,22 @@ MILD = replace(
 )
 
 
-def test_at_most_is_never_less_than_another_slo_needs():
+def test_what_needs_no_more_than_another_slo_takes_decides_nothing():
     for both in (binding([EASY, HARD]), binding([HARD, EASY])):
-        assert (both.gpus, both.gpus_raw, both.gpus_low, both.gpus_high) == (None, None, 150, 170)
-        assert both.capacity_concurrency is None
+        assert (both.gpus, both.gpus_raw, both.gpus_low, both.gpus_high) == (163, 162.4, 150, 170)
+        assert (both.slo, both.capacity_concurrency) == (HARD.slo, 0.6)
+        assert both.reason is None
         assert interval_text(both) == "150 to 170 GPUs"
-        assert answer(both).endswith("the largest level keeps it; p99 ttft <= 1s alone takes 163 GPUs")
     assert both.to_json()["gpus_high"] == 170
+
+
+@pytest.mark.parametrize("high", [None, 164, 400])
+def test_what_may_need_more_than_another_slo_takes_leaves_the_whole_without_a_number(high):
+    for both in (binding([replace(EASY, gpus_high=high), HARD]), binding([HARD, replace(EASY, gpus_high=high)])):
+        assert (both.gpus, both.gpus_raw, both.gpus_low) == (None, None, 150)
+        assert both.gpus_high == (None if high is None else max(high, 170))
+        assert both.capacity_concurrency is None
+        assert answer(both).endswith("the largest level keeps it; p99 ttft <= 1s alone takes 163 GPUs")
 
 
 def test_the_unknown_beats_the_known():
@@ -51,10 +60,6 @@ def test_two_slos_need_what_the_harder_one_needs(method):
     [alone] = estimate(levels, Question(100, [hard]), method)
     [both] = estimate(levels, Question(100, [easy, hard]), method)
     assert alone.gpus == 9
-    if method == "slope":
-        assert both.gpus == 9
-    else:
-        # Every load keeps the easier one: what it needs is bounded by far less than the harder one needs.
-        assert both.gpus is None
-        assert both.gpus_high is None or both.gpus_high >= 9
-        assert f"{hard} alone takes 9 GPUs" in both.reason
+    # Every load keeps the easier one: what it needs is bounded by far less than the harder one needs.
+    # The scaling method knows no number of GPUs that is surely enough for a load which was never missed.
+    assert both.gpus == (None if method == "scaling" else 9)

@@ -86,6 +86,14 @@ def test_the_neighbours_are_what_the_true_cluster_keeps(levels):
         assert one["attainment"] == pytest.approx(_kept(one["gpus"]), abs=0.04)
 
 
+def test_nothing_is_said_of_neighbours_where_nothing_was_measured(levels):
+    """Between 12 and 30 users the model may say any share: nobody has seen one."""
+    found = ask([each for each in levels if each.concurrency in (1, 4, 12, 40)] + [level(40, requests=1500)])
+    assert found.gpus is not None
+    assert any("no steady request was measured" in each for each in found.warnings)
+    assert "neighbours" not in found.details
+
+
 def _kept(gpus: int) -> float:
     """Share of requests within the bound by the cluster that the levels were measured on, from its rows."""
     config = {**CLUSTER, "gpus": gpus, "seed": 5}

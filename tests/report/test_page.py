@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gpusize.report.figures.attainment import attainment_figure
+from gpusize.report.figures.levels import throughput_figure
 from gpusize.report.figures.plots import figures
 from gpusize.report.page.cards import level_cards
 from gpusize.report.page.html import render_html, script
@@ -61,6 +62,32 @@ def test_an_axis_of_names_stays_a_picture_with_its_names() -> None:
     picture = re.search(r'<figure[^>]*id="percentiles".*?</figure>', text, re.DOTALL)
     assert picture
     assert 'role="img"' in picture[0]
+
+
+def test_one_usable_level_is_drawn_on_the_axis_that_it_has() -> None:
+    """Of six levels five were interrupted: the figures have log axes, on which the one left spans nothing."""
+    rows = [row(c, y, state="done" if c == 1 else "interrupted") for c, y in zip(LEVELS, P95_S, strict=True)]
+    drawn = charts(Source(frame(rows), meta()))
+    assert drawn["runtime"]["xs"] == [1]
+    for name, chart in drawn.items():
+        assert chart["lims"][chart["log"]] is not None, name
+
+
+@pytest.mark.parametrize(
+    "rates", [(22.4, 27.6, 31.0, 32.8), (8.0, 16.0, 23.0, 29.0), (10.0, 19.0, 20.0, 20.5)], ids=["flat", "up", "knee"]
+)
+def test_the_name_of_the_line_in_proportion_is_in_the_figure(rates: tuple[float, ...]) -> None:
+    """Where throughput flattens early the line is steep and far left, with no room beside it."""
+    rows = [row(c, 1.0, achieved_rate=rate) for c, rate in zip((8, 16, 24, 32), rates, strict=True)]
+    figure = throughput_figure(sweep_of(Source(frame(rows), meta())))
+    assert figure is not None
+    figure.canvas.draw()
+    axes = figure.axes[0]
+    (label,) = (each for each in axes.texts if each.get_text() == "in proportion to the first level")
+    box, inside = label.get_window_extent(), axes.get_window_extent()
+    assert inside.x0 <= box.x0 < box.x1 <= inside.x1
+    measured = axes.transData.transform(list(zip((8, 16, 24, 32), rates, strict=True)))
+    assert not any(box.x0 <= x <= box.x1 and box.y0 <= y <= box.y1 for x, y in measured), "it lies on no point"
 
 
 def test_pointing_shows_the_values_and_shares_are_not_rounded_up() -> None:

@@ -189,6 +189,32 @@ def test_what_cpost_has_left_is_sized(tmp_path: Path) -> None:
         ("writer", 606),
     ]
     assert told[0]["executions"][0]["readings"] == "dicom-reader_final_result.csv"
+    for policy in ("default", "vpa"):
+        table = show_run(tmp_path, policy)
+        assert "| 1097.941 % |" in table, "the highest row by any rule, and no mean of several"
+        assert "| 405.242 MB |" in table
     (tmp_path / "broken_final_result.csv").write_text("timestamp,cpu_percent,memory\n1,2\n")
     with pytest.raises(ConfigError, match=r"broken_final_result\.csv:2"):
         show_run(tmp_path)
+
+
+def test_a_file_of_cpost_with_no_row_or_one(tmp_path: Path) -> None:
+    head = "timestamp,cpu_percent,memory\n"
+    (tmp_path / "none_final_result.csv").write_text(head)
+    (tmp_path / "one_final_result.csv").write_text(f"{head}1630000000.0,50.5,20\n")
+    for policy in ("cpost", "default"):
+        shown = show_run(tmp_path, policy)
+        assert "0.0 %" not in shown
+        assert "none: no recommendation: none_final_result.csv has no rows" in shown.splitlines()
+        assert "only 1 row of it" in shown
+        assert "| 50.5 % " in shown
+
+
+def test_a_short_file_of_cpost_asks_for_what_its_rows_reach(tmp_path: Path) -> None:
+    """Five rows are one window of a second: its mean of 56 % would ask for one core."""
+    rows = enumerate((8.3, 8.3, 63.9, 100.4, 100.0))
+    text = "".join(f"163000000{k // 5}.{2 * k % 10},{percent},2\n" for k, percent in rows)
+    (tmp_path / "kids_final_result.csv").write_text(f"timestamp,cpu_percent,memory\n{text}")
+    (told,) = json.loads(show_run(tmp_path, "default", json=True))["operators"]
+    assert told["recommendation"]["cpu_cores"] == 1.2
+    assert "| cpu: 2 " in show_run(tmp_path, "default")

@@ -2,8 +2,9 @@
 
 Failures are evidence about a load only where they come with it. A level that broke is held against what came after it:
 
-    failed   the lowest load that had held before broke as well: the target itself had failed
+    failed   at the lowest load that had held before most requests failed as well: the target itself had failed
     passing  as many or more held at another time, and it did not come again
+    alike    a lower load held afterwards, but about as many requests failed there as chance makes of as large a share
     load     a lower load held afterwards; or nobody looked, and the failures are such as load brings (``brought``)
     unknown  nobody looked, and the failures came at once: refused connections, errors faster than answers
 
@@ -13,6 +14,7 @@ was measured without them.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from gpusize.analysis.delivery.intended import is_ramp
@@ -23,19 +25,21 @@ if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
 
 __all__ = [
+    "MOST",
     "Cause",
     "Look",
     "broke",
     "brought",
     "causes",
     "check_load",
+    "failed_of",
     "failed_text",
     "has_failed",
     "load_of",
     "look_of",
 ]
 
-Cause = Literal["load", "failed", "passing", "unknown"]
+Cause = Literal["load", "failed", "passing", "alike", "unknown"]
 
 STOPS: Final = ("errors", "saturation")
 """Stop reasons of a level that the target could not take, whoever ended it."""
@@ -44,6 +48,8 @@ MOST: Final = 0.5
 FEW: Final = 0.01
 FEWEST: Final = 3
 """So many failures, as a share and as a number, a level may have at its end before the target is said to have died."""
+CHANCE: Final = 0.05
+"""Failures that are as many by so small a chance, or a smaller one, were more than at lower loads."""
 NO_FAILURE: Final = ("ok", "cancelled")
 SLOW_OUTCOMES: Final = ("timeout", "shed")
 BUSY: Final = (429, 504, 529)
@@ -62,12 +68,21 @@ class Look(NamedTuple):
         brought: whether its failures are such as load brings.
         fading: whether it was answered up to a moment and not after it, be it for a single request: the target may
             have died by then.
+        failed: requests that failed.
+        ended: requests that ended; 0 where nobody counted.
     """
 
     load: float
     broke: bool
     brought: bool = False
     fading: bool = False
+    failed: int = 0
+    ended: int = 0
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether nearly nothing was answered, or nothing any more: a few errors too many are no failed target."""
+        return self.broke and (self.fading or not self.ended or self.failed >= MOST * self.ended)
 
 
 def causes(looks: Sequence[Look]) -> list[Cause | None]:
@@ -90,7 +105,7 @@ def causes(looks: Sequence[Look]) -> list[Cause | None]:
 def _cause(looks: Sequence[Look], number: int) -> Cause:
     mine = looks[number]
     after, later = _told(looks, number), looks[number + 1 :]
-    if after is not None and after.broke:
+    if after is not None and after.is_dead:
         return "failed"
     lowest = min(each.load for each in looks)
     if mine.fading and all(each.broke for each in later) and any(each.load <= lowest for each in later):
@@ -99,7 +114,26 @@ def _cause(looks: Sequence[Look], number: int) -> Cause:
     once = sum(each.broke and each.load == mine.load for each in looks) == 1
     if once and any(each.load >= mine.load for each in looks if not each.broke):
         return "passing"
-    return "load" if after is not None or mine.brought else "unknown"
+    if mine.brought:
+        return "load"
+    return "unknown" if after is None else "load" if _more(looks, mine) else "alike"
+
+
+def _more(looks: Sequence[Look], mine: Look) -> bool:
+    """Whether more requests failed than the shares at lower loads that held make by chance (Fisher's exact test).
+
+    A level of few requests is stopped for one or two that fail: a bad row of the dataset does that at any load.
+    """
+    lower = [each for each in looks if not each.broke and each.load < mine.load]
+    failed, ended = (sum(counts) for counts in zip(*((each.failed, each.ended) for each in lower), strict=True))
+    if not (mine.ended and ended) or mine.failed >= MOST * mine.ended:
+        return True
+    total, all_failed = ended + mine.ended, failed + mine.failed
+    ways = sum(
+        math.comb(mine.ended, k) * math.comb(ended, all_failed - k)
+        for k in range(mine.failed, min(mine.ended, all_failed) + 1)
+    )
+    return ways <= CHANCE * math.comb(total, all_failed)
 
 
 def _told(looks: Sequence[Look], number: int) -> Look | None:
@@ -159,7 +193,7 @@ def look_of(level: LevelData) -> Look | None:
         return None
     fades = fading(level)
     fell = broke(level.state, level.meta) or (fades and _many(level))
-    return Look(load, fell, fell and brought(level), fades)
+    return Look(load, fell, fell and brought(level), fades, *failed_of(level.meta.get("outcomes") or {}))
 
 
 def load_of(setting: Mapping[str, Any]) -> float | None:
@@ -174,11 +208,11 @@ def broke(state: str, meta: Mapping[str, Any]) -> bool:
     """Whether a level was stopped for failures or overload, or at least half of its requests failed."""
     if state == "interrupted":
         return True
-    failed, ended = _failed(meta.get("outcomes") or {})
+    failed, ended = failed_of(meta.get("outcomes") or {})
     return state == "done" and (meta.get("stop_reason") in STOPS or (ended > 0 and failed >= MOST * ended))
 
 
-def _failed(outcomes: Mapping[str, Any]) -> tuple[int, int]:
+def failed_of(outcomes: Mapping[str, Any]) -> tuple[int, int]:
     """(failed, ended) requests; what was shed was never asked of the target."""
     counted = {name: int(n) for name, n in outcomes.items() if name not in ("cancelled", "shed")}
     ended = sum(counted.values())
@@ -187,13 +221,13 @@ def _failed(outcomes: Mapping[str, Any]) -> tuple[int, int]:
 
 def _many(level: LevelData) -> bool:
     """Whether so many requests failed that, where they are the last ones, the target died in the level."""
-    failed, ended = _failed(level.meta.get("outcomes") or {})
+    failed, ended = failed_of(level.meta.get("outcomes") or {})
     return failed >= FEWEST and failed > FEW * ended
 
 
 def fading(level: LevelData) -> bool:
     """Whether a level was answered up to a moment, and nothing that was due after it."""
-    failed, ended = _failed(level.meta.get("outcomes") or {})
+    failed, ended = failed_of(level.meta.get("outcomes") or {})
     return bool(failed) and failed != ended and level.kept.once("fading", lambda: _fades(level))
 
 

@@ -4,7 +4,9 @@ Answers count by when they came, over the time in which they could: no window go
 the requests of a short level are all kept, those of its drain included.
 
 - Closed loop: from when all slots run this level's requests to the close. Where fewer answers came by then than there
-  are slots, as with one pass, from the start to the last answer.
+  are slots, as with one pass, from the start to the last answer. A level of few passes closes as the first answer of
+  its last wave comes, which may be most of a wave too early: by Little's law it answers as many requests per second as
+  there are slots, over the mean time of those behind each slot's first, be they answered after the close.
 - Open loop: in a window as long as that in which requests were due, begun as much later as the first answer took. A
   target that cannot keep up answers later and later: counted by due time it would look as fast as the load. Where
   requests were due for less time than half of the answers took, and the answers came further apart than they were due,
@@ -18,7 +20,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gpusize.analysis.delivery.intended import is_ramp
+from gpusize.analysis.delivery.intended import is_ramp, think_s
 from gpusize.analysis.metrics import NS_PER_S
 from gpusize.analysis.stop_cause import WHOLE
 from gpusize.analysis.windows import filled_of
@@ -28,10 +30,28 @@ if TYPE_CHECKING:
 
     from gpusize.analysis.level import LevelData
 
-__all__ = ["Throughput", "achieved_by", "is_brief", "rates_of", "responses", "throughput"]
+__all__ = ["KEPT_UP", "Throughput", "achieved_by", "is_brief", "overrun_rate", "rates_of", "responses", "throughput"]
 
+KEPT_UP: Final = 0.95
+"""Share of a rate that must be answered for a target to have kept up with it; as the check for saturation has it."""
+
+FEW_ROUNDS: Final = 5
+"""A level by count with fewer requests per slot is counted by how long they took."""
+SOME_ROUNDS: Final = 20
+"""Likewise one whose requests all take about as long, so that they come in waves to its end."""
+EVEN: Final = 0.15
+"""A smaller standard deviation of the runtimes, over their mean, is about as long."""
 BURST: Final = 0.1
 """Requests that are due within this share of the median runtime are due at once."""
+
+
+class _Window(NamedTuple):
+    """Where answers of an open loop count, ns; see ``_response_window``."""
+
+    low: int
+    high: int
+    brief: bool = False
+    burst: bool = False
 
 
 class Throughput(NamedTuple):
@@ -54,7 +74,8 @@ class Throughput(NamedTuple):
 class _Responses:
     """Answers of one visit in their window (``low`` to ``high``, ns): all of them, and those that have a row.
 
-    Tokens are None where no answer reported them, as answers of embeddings have no output tokens.
+    They are in it by when they came, or by when their requests were due (``by_due``). Tokens are None where no answer
+    reported them, as answers of embeddings have no output tokens.
     """
 
     answered: int
@@ -64,6 +85,7 @@ class _Responses:
     length_s: float
     low: int
     high: int
+    by_due: bool = False
 
 
 def throughput(level: LevelData) -> Throughput:
@@ -99,7 +121,7 @@ def responses(visit: LevelData, *columns: str) -> tuple[pl.LazyFrame, int, float
         Their rows, the number of all of them (of a sampled level more than have a row), and seconds in which they came.
     """
     found = _responses(visit)
-    return _rows(visit, found.low, found.high, *columns), found.answered, found.length_s
+    return _rows(visit, found.low, found.high, *columns, by_due=found.by_due), found.answered, found.length_s
 
 
 def is_brief(level: LevelData) -> bool:
@@ -107,7 +129,33 @@ def is_brief(level: LevelData) -> bool:
 
     Then it cannot be told whether the target keeps up: what it would have answered had the load gone on nobody saw.
     """
-    return level.concurrency is None and any(_response_window(visit)[2] for visit in level.visits())
+    return level.concurrency is None and any(_response_window(visit).brief for visit in level.visits())
+
+
+def overrun_rate(level: LevelData) -> float | None:
+    """Requests answered per second of a rate that the target did not keep up with; None where it did.
+
+    None of a burst, too: how long its answers took says nothing of how many could come each second.
+    """
+    if level.concurrency is not None or is_ramp(level.setting):
+        return None
+    if level.imported:
+        offered, answered = level.rate, rates_of(level).achieved
+    elif any(_is_burst(visit) for visit in level.visits()):
+        return None
+    else:
+        offered, answered = throughput(level)[:2]
+    if not offered or answered is None or answered >= KEPT_UP * offered:
+        return None
+    return answered
+
+
+def _is_burst(visit: LevelData) -> bool:
+    """Whether all requests were due in a moment, not only those that a window has left."""
+    window, start, close = _response_window(visit), visit.meta.get("start_ns"), visit.meta.get("close_ns")
+    if not window.burst or start is None or close is None:
+        return window.burst
+    return int(close) - int(start) < BURST * (window.high - window.low)
 
 
 def achieved_by(level: LevelData, column: str) -> dict[int, float] | None:
@@ -120,7 +168,8 @@ def achieved_by(level: LevelData, column: str) -> dict[int, float] | None:
         return None
     rates: dict[int, float] = {}
     for visit, each in zip(level.visits(), found, strict=True):
-        counted = _rows(visit, each.low, each.high, column).group_by(column).agg(pl.len()).collect(engine="streaming")
+        rows_ = _rows(visit, each.low, each.high, column, by_due=each.by_due)
+        counted = rows_.group_by(column).agg(pl.len()).collect(engine="streaming")
         for value, rows in counted.iter_rows():
             # Of a sampled level each row stands for as many answers as all others.
             rates[value] = rates.get(value, 0.0) + rows * each.answered / each.kept / length_s
@@ -144,10 +193,12 @@ def _responses(visit: LevelData) -> _Responses:
     return visit.kept.once("responses", lambda: _counted(visit))
 
 
-def _rows(visit: LevelData, low: int, high: int, *columns: str) -> pl.LazyFrame:
-    """The answers that came in a window."""
+def _rows(visit: LevelData, low: int, high: int, *columns: str, by_due: bool = False) -> pl.LazyFrame:
+    """The answers that came in a window, or those to requests that were due in it."""
     import polars as pl
 
+    if by_due:
+        return _ok(visit, *columns).filter(pl.col("due_ns").is_between(low, high, closed="right"))
     end = pl.col("end_ns")
     # As a level by count closes, an answer has just come.
     inside = (end > low) & (end <= high) if visit.concurrency is not None else (end >= low) & (end < high)
@@ -158,11 +209,42 @@ def _counted(visit: LevelData) -> _Responses:
     import polars as pl
 
     low, high = _busy_window(visit) if visit.concurrency is not None else _response_window(visit)[:2]
+    took_s = _slots_took_s(visit, low, high)
     tokens = [pl.col(name).cast(pl.Int64) for name in ("tokens_out", "tokens_in")]
     sums = [pl.when(each.count() > 0).then(each.sum()).alias(name) for each, name in zip(tokens, "oi", strict=True)]
-    count, tokens_out, tokens_in = _rows(visit, low, high).select(pl.len(), *sums).collect(engine="streaming").row(0)
-    found = _Responses(count, count, tokens_out, tokens_in, _span_s(low, high), low, high)
+    rows = _rows(visit, low, high, by_due=took_s is not None)
+    count, tokens_out, tokens_in = rows.select(pl.len(), *sums).collect(engine="streaming").row(0)
+    length_s = _span_s(low, high) if took_s is None else took_s
+    found = _Responses(count, count, tokens_out, tokens_in, length_s, low, high, by_due=took_s is not None)
     return found if visit.sampled == 1 else _of_all(found, visit)
+
+
+def _slots_took_s(visit: LevelData, low: int, high: int) -> float | None:
+    """How long all slots together took for the requests that were due in a window of a level of few passes.
+
+    None where they also paused or were cut off, or where it is long enough to count what came.
+    """
+    import polars as pl
+
+    slots, setting = visit.concurrency or 1, visit.setting
+    by_count = visit.meta.get("stop_reason", "count") == "count" and not setting.get("duration_s")
+    paused = (think_s(setting) or (1.0, ""))[0] > 0
+    # One slot alone makes no waves.
+    if slots < 2 or is_ramp(setting) or visit.sampled > 1 or paused or not by_count:
+        return None
+    took = pl.col("end_ns") - pl.col("due_ns")
+    outcome = pl.col("outcome").cast(pl.String)
+    # The first of each slot found the target empty.
+    due = visit.requests("outcome").filter(pl.col("due_ns").is_between(low, high, closed="right"))
+    sums = due.select(pl.len(), (outcome == "ok").sum(), took.sum().alias("ns"), took.std().alias("spread"))
+    requests, ok, ns, spread = sums.collect(engine="streaming").row(0)
+    # Failures are followed by pauses, in which a slot does nothing.
+    if requests < slots or ok < requests or not ns:
+        return None
+    rounds = FEW_ROUNDS if (spread or 0.0) >= EVEN * ns / requests else SOME_ROUNDS
+    if requests >= rounds * slots:
+        return None
+    return float(ns) / NS_PER_S / slots
 
 
 def _ok(visit: LevelData, *columns: str) -> pl.LazyFrame:
@@ -193,10 +275,11 @@ def _found_busy(visit: LevelData) -> tuple[int, int]:
     return low, high if last is None else max(low, min(high, int(last)))
 
 
-def _response_window(visit: LevelData) -> tuple[int, int, bool]:
+def _response_window(visit: LevelData) -> _Window:
     """The part of the window in which requests were due, later by the runtime of the first answer to one of them.
 
-    And whether it is shorter than half of the runtimes (``is_brief``): then the answers alone may say how long it is.
+    And whether it is shorter than half of the runtimes (``is_brief``): then the answers alone may say how long it is;
+    and whether requests were due in a moment.
 
     A request takes its time, however light the load is: so shifted, as many answers come as requests were due where
     the target keeps up, and as many as it can give where it does not. A level that was broken off has no answers after
@@ -205,7 +288,7 @@ def _response_window(visit: LevelData) -> tuple[int, int, bool]:
     return visit.kept.once("answered", lambda: _found_responses(visit))
 
 
-def _found_responses(visit: LevelData) -> tuple[int, int, bool]:
+def _found_responses(visit: LevelData) -> _Window:
     import polars as pl
 
     low, high = _due_window(visit)
@@ -225,15 +308,15 @@ def _found_responses(visit: LevelData) -> tuple[int, int, bool]:
     )
     brief = half is not None and high - low < half
     if brief and high - low < BURST * half:
-        return low, int(ended) + 1, True
+        return _Window(low, int(ended) + 1, brief=True, burst=True)
     if brief and ended - began > high - low:
         # Counted from an answer on, that one is not one of those that came since.
-        return int(began) + 1, int(ended) + 1, True
+        return _Window(int(began) + 1, int(ended) + 1, brief=True)
     later = int(first or 0)
     low, high, last = low + later, high + later, visit.meta.get("end_ns")
     if visit.meta.get("stop_reason") not in (None, *WHOLE) and last is not None:
         high = max(low, min(high, int(last)))
-    return low, high, brief
+    return _Window(low, high, brief)
 
 
 def _of_all(rows: _Responses, visit: LevelData) -> _Responses:

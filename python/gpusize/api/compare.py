@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from gpusize.analysis.compare.differences import MARGIN
 from gpusize.analysis.compare.figures import figure
 from gpusize.analysis.compare.matching import Run, Side
 from gpusize.analysis.compare.whole import judged_run
-from gpusize.api.groups import grouped, prices_of, with_groups
+from gpusize.api.groups import grouped, prices_of, unlike, with_groups
 from gpusize.base.errors import UsageError
 from gpusize.base.typed import SEQUENCE, check_kinds, or_none
 
@@ -91,7 +92,8 @@ def compare(
             compare_sides(groups.sides, chosen, more, margin=float(margin))
         return full
     named = [Side(name, [run for run, _ in runs]) for name, runs in made.items()]
-    return compare_sides(named, chosen, more, margin=float(margin))
+    found = compare_sides(named, chosen, more, margin=float(margin))
+    return replace(found, unlike={name: told for name, runs in made.items() if (told := unlike(runs))})
 
 
 def _refuse_twice(paths: Mapping[str, Sequence[Path]]) -> None:

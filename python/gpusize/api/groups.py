@@ -19,12 +19,14 @@ from gpusize.base.errors import UsageError
 from gpusize.estimate.growth import growth
 from gpusize.estimate.plan.price import Price, parse_price
 
-__all__ = ["COUNTED", "Groups", "grouped", "prices_of", "with_groups"]
+__all__ = ["COUNTED", "Groups", "grouped", "prices_of", "unlike", "with_groups"]
 
 COUNTED: Final = ("gpus", "instances", "replicas", "servers", "hosts", "nodes", "pods")
 """What adds up, so that N of them ideally do N times as much. Other labels may be numbers, as a batch size is."""
 
 _STUDY: Final = "study"
+_OF_IMPORTS: Final = {"traccc": ("device", "mu")}
+"""Labels that an import gives by itself, by its tool: they say what was measured, and are no notes."""
 _MOST: Final = 6
 """Values that an error names."""
 
@@ -40,12 +42,14 @@ class Groups:
         sides: one for each value, the smallest first.
         values: by side its value.
         counts: by side its count, where it is something that adds up; else empty.
+        unlike: by side, labels in which its runs differ at a load, each with its values.
     """
 
     by: str
     sides: Sequence[Side]
     values: Mapping[str, str]
     counts: Mapping[str, int]
+    unlike: Mapping[str, Mapping[str, Sequence[str]]]
 
 
 def grouped(runs: Sequence[tuple[Run, Mapping[str, Any]]], by: str) -> Groups:
@@ -76,6 +80,7 @@ def grouped(runs: Sequence[tuple[Run, Mapping[str, Any]]], by: str) -> Groups:
         [Side(names[value], sorted((run for run, _ in found[value]), key=lambda run: run.began)) for value in order],
         {names[value]: value for value in order},
         {names[value]: number for value in order if counted and (number := numbers[value]) is not None},
+        {names[value]: labels for value in order if (labels := unlike(found[value], by))},
     )
 
 
@@ -102,6 +107,7 @@ def with_groups(found: Comparison, groups: Groups, price: Mapping[str, Price] | 
     return replace(
         found,
         by=groups.by,
+        unlike=groups.unlike,
         counts=counts,
         differing={name: values for name, values in found.differing.items() if name != groups.by},
         per_count=[each for each in per_count if each.runs != (0, 0)],
@@ -148,23 +154,31 @@ def prices_of(given: str | float | Mapping[str, str | float] | None, groups: Gro
     return found
 
 
+def unlike(runs: Sequence[tuple[Run, Mapping[str, Any]]], by: str = "") -> dict[str, list[str]]:
+    """The labels in which runs differ that are taken for repeats of each other, with their values.
+
+    Runs that have no load in common are not taken for repeats, and what they are grouped by is the same.
+    """
+    found: dict[str, list[str]] = {}
+    for abouts in _by_load(runs):
+        found |= _differing(abouts, sorted({key for each in abouts for key in _labels(each)} - {_STUDY}), by)
+    return found
+
+
 def _refuse_mixed(name: str, runs: Sequence[tuple[Run, Mapping[str, Any]]], by: str) -> None:
     """Runs of other settings are other systems, not repeats: a mean over them is the figure of none.
 
-    A setting of a study that gives each run loads of its own, as its concurrency, mixes nothing.
+    A setting of a study that gives each run loads of its own, as its concurrency, mixes nothing. Labels that somebody
+    gave may be notes, and refuse nothing; those of an import say what was measured.
     """
     mixed = _differing([about for _, about in runs], ("gpus", "models"), by)
-    loads: dict[str, list[Mapping[str, Any]]] = {}
-    for run, about in runs:
-        for load in {load_of(level) for level in run.levels}:
-            loads.setdefault(load, []).append(about)
-    for abouts in loads.values():
-        labels = [about.get("labels") or {} for about in abouts]
-        if any(_STUDY in each for each in labels):
-            mixed |= _differing(abouts, sorted({key for each in labels for key in each} - {_STUDY}), by)
+    for abouts in _by_load(runs):
+        if any(_STUDY in _labels(each) for each in abouts):
+            mixed |= _differing(abouts, sorted({key for each in abouts for key in _labels(each)} - {_STUDY}), by)
+        mixed |= _imported_otherwise(abouts, by)
     if mixed:
         told = "; ".join(f"{key} is {', '.join(values[:_MOST])}" for key, values in mixed.items())
-        labels = [about.get("labels") or {} for _, about in runs]
+        labels = [_labels(about) for _, about in runs]
         pick = " ".join(f"--label {key}={values[-1]}" for key, values in mixed.items() if all(key in x for x in labels))
         raise UsageError(
             f"the runs of {name} are not repeats of each other: {told}",
@@ -173,12 +187,36 @@ def _refuse_mixed(name: str, runs: Sequence[tuple[Run, Mapping[str, Any]]], by: 
         )
 
 
+def _by_load(runs: Sequence[tuple[Run, Mapping[str, Any]]]) -> list[list[Mapping[str, Any]]]:
+    """What the runs say that have a load in common, for each load."""
+    loads: dict[str, list[Mapping[str, Any]]] = {}
+    for run, about in runs:
+        for load in {load_of(level) for level in run.levels}:
+            loads.setdefault(load, []).append(about)
+    return list(loads.values())
+
+
+def _imported_otherwise(runs: Sequence[Mapping[str, Any]], by: str) -> dict[str, list[str]]:
+    """The labels of imports in which runs that have them differ."""
+    tools = {(about.get("source") or {}).get("tool") for about in runs}
+    found: dict[str, list[str]] = {}
+    for key in (key for tool, keys in _OF_IMPORTS.items() if tool in tools for key in keys):
+        found |= _differing([about for about in runs if key in _labels(about)], (key,), by)
+    return found
+
+
+def _labels(about: Mapping[str, Any]) -> Mapping[str, str]:
+    return about.get("labels") or {}
+
+
 def _differing(runs: Sequence[Mapping[str, Any]], keys: Sequence[str], by: str) -> dict[str, list[str]]:
-    """The values of what differs between runs, by name: their GPUs, models and labels."""
+    """The values of what differs between runs, by name: their GPUs, models and labels; numbers ascending."""
     found: dict[str, list[str]] = {}
     for key in keys:
         if key != by:
             values = list(dict.fromkeys(_setting(about, key) for about in runs))
+            if all(_count(value) is not None for value in values):
+                values.sort(key=int)
             found |= {key: values} if len(values) > 1 else {}
     return found
 
@@ -188,7 +226,7 @@ def _setting(about: Mapping[str, Any], key: str) -> str:
         return str(_gpus(about))
     if key == "models":
         return ", ".join(map(str, about.get("models") or ()))
-    return str((about.get("labels") or {}).get(key, "not said"))
+    return str(_labels(about).get(key, "not said"))
 
 
 def _gpus(about: Mapping[str, Any]) -> int:
@@ -202,7 +240,7 @@ def _value(run: Run, about: Mapping[str, Any], by: str) -> str:
             return str(gpus)
         todo = "give --gpus where it is measured or imported"
         raise UsageError("it does not say how many GPUs there were", run.name, todo)
-    value = (about.get("labels") or {}).get(by)
+    value = _labels(about).get(by)
     if value is None:
         todo = f"label it: gpusize runs tag RUN --label {by}=VALUE"
         raise UsageError(f"it has no label {by}", run.name, todo)

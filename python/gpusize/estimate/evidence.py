@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gpusize.analysis.broken import causes, failed_text, has_failed, look_of, since_held
+from gpusize.analysis.broken import MOST, causes, failed_text, has_failed, look_of, since_held
 from gpusize.analysis.failures import failures_text
 from gpusize.estimate.level_quality import load_text, together
+from gpusize.estimate.rows_failing import rows_failing
 from gpusize.estimate.rows_sent import rows_unlike
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ REFUSAL: Final = "failed"
 GONE: Final = "the target had failed, whatever the load"
 WHY: Final = {
     "passing": "as many or more held at another time: the failures did not come with the load",
+    "alike": "that is no larger a share than failed at lower loads, as far as so few requests tell",
     "unknown": "they came at once, as of a target that has failed, and no lower load has held since",
+    "few": "they came at once, and no lower load was measured since",
 }
 NOTHING: Final = "such failures say nothing of how much the target carries"
 
@@ -67,14 +70,19 @@ def evidence(levels: Iterable[LevelData]) -> Evidence:
     gone = [level for level, cause in doubted if cause == "failed"]
     warnings = [f"left out, as {GONE}: {together(gone)}"] if gone else []
     warnings += [
-        f"{load_text(level)} is left out: {failures_text(level.meta, brief=True)}, and {WHY[cause]}"
+        f"{load_text(level)} is left out: {failures_text(level.meta, brief=True)}, and {_why(level, cause)}"
         for level, cause in doubted
         if cause != "failed"
     ]
     kept = [level for level in given if id(level) not in left]
-    unlike = rows_unlike(kept)
+    unlike, bad = rows_unlike(kept), next((each for run in _runs(given) if (each := rows_failing(run))), None)
+    failed = next((run.reason for run in runs if run.reason), "")
+    if bad is not None and failed and not any(run.gone for run in runs):
+        failed = f"{bad}. Levels that such rows end say nothing of how much the target carries"
+    elif bad is not None:
+        warnings.append(bad)
     warnings += [unlike] if unlike else []
-    return Evidence(kept, tuple(dict.fromkeys(warnings)), next((run.reason for run in runs if run.reason), ""))
+    return Evidence(kept, tuple(dict.fromkeys(warnings)), failed)
 
 
 def target_failed(levels: Sequence[LevelData]) -> str:
@@ -111,9 +119,14 @@ def _doubted(run: Sequence[LevelData]) -> _Run:
         return _Run(doubted, _gone(gone), f"{_gone(gone)}: {NOTHING}")
     if at_once is None:
         return _Run(doubted, "", "")
-    what = f"at {load_text(at_once)} {failures_text(at_once.meta, brief=True)}, and {WHY['unknown']}"
+    what = f"at {load_text(at_once)} {failures_text(at_once.meta, brief=True)}, and {_why(at_once, 'unknown')}"
     todo = "" if _load(at_once) <= 1 else ". Measure a lower load again to tell whether it still answers"
     return _Run(doubted, "", f"{what}: {NOTHING}{todo}")
+
+
+def _why(level: LevelData, cause: Cause) -> str:
+    look = look_of(level) if cause == "unknown" else None
+    return WHY["few" if look is not None and look.failed < MOST * look.ended else cause]
 
 
 def _runs(levels: Sequence[LevelData]) -> list[list[LevelData]]:

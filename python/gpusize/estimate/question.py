@@ -351,25 +351,29 @@ def scaled(users: float, capacity: float, tested_gpus: int) -> float:
 def binding(answers: Sequence[Estimate]) -> Estimate:
     """Join the answers of one method for several SLOs: all must hold, so the largest number of each field decides.
 
-    One SLO without an answer leaves the whole without one; its reason is named. A bound on what is needed at most is
-    known only where every SLO has one; below what one SLO needs at least nothing is enough, whatever the others say.
+    One SLO without an answer leaves the whole without one, and its reason is named, unless it needs at most as many as
+    another one takes. A bound on what is needed at most is known only where every SLO has one; below what one SLO needs
+    at least nothing is enough, whatever the others say.
     """
     if len(answers) == 1:
         return answers[0]
-    missing = [a for a in answers if not a.answered]
+    counted = [a for a in answers if a.answered]
+    most = max((a.gpus or 0 for a in counted), default=0)
+    missing = [a for a in answers if not a.answered and (a.gpus_high is None or a.gpus_high > most)]
     # Of those without a number the one that may need most.
-    chosen = max(missing, key=_needs) if missing else max(answers, key=lambda a: (a.gpus or 0, a.gpus_raw or 0.0))
-    capacities = [None if a.gpus is None else a.capacity_concurrency for a in answers]
-    rates = [None if a.gpus is None else a.capacity_rate for a in answers]
+    chosen = max(missing, key=_needs) if missing else max(counted, key=lambda a: (a.gpus or 0, a.gpus_raw or 0.0))
+    told = answers if missing else counted
+    capacities = [None if a.gpus is None else a.capacity_concurrency for a in told]
+    rates = [None if a.gpus is None else a.capacity_rate for a in told]
     return replace(
         chosen,
         reason=_reasons(chosen, answers) if missing else None,
-        gpus_raw=_most([a.gpus_raw for a in answers]),
+        gpus_raw=_most([a.gpus_raw for a in told]),
         gpus_low=max((a.gpus_low for a in answers if a.gpus_low is not None), default=None),
         gpus_high=_most([a.gpus_high for a in answers]),
         capacity_concurrency=None if None in capacities else min(each for each in capacities if each is not None),
         capacity_rate=None if None in rates else min(each for each in rates if each is not None),
-        outside_tested_range=any(a.outside_tested_range for a in answers),
+        outside_tested_range=any(a.outside_tested_range for a in told),
         assumptions=tuple(dict.fromkeys(text for a in answers for text in a.assumptions)),
         warnings=_warnings(answers),
         next_levels=tuple(sorted({level for a in answers for level in a.next_levels})),

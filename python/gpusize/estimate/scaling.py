@@ -141,7 +141,7 @@ def _answered(
 
 def _gap_text(c: Capacity) -> str:
     low, high = c.gap or (c.load, c.load)
-    where = f"{low:g} and {high:g} requests/s" if c.how == "open" else f"concurrency {low:g} and {high:g}"
+    where = f"{low:.4g} and {high:.4g} requests/s" if c.how == "open" else f"concurrency {low:g} and {high:g}"
     return f"{gpus_text(c.gpus)}: nothing was measured between {where}, where the capacity lies"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpusize.estimate.as_much_again import Spent, again_text
+from gpusize.estimate.laws.laws import Law
 from gpusize.estimate.question import SCALING, Estimate, Question, gpus_bought, gpus_text
 
 __all__ = ["what_would_change"]
@@ -42,12 +43,12 @@ def _load(answer: Estimate, question: Question) -> str:
         top += step
     while less > 0 and bought(less) == bought(answer.gpus):
         less -= step
-    carried = load * top / answer.gpus_raw
     # What was measured to be enough is known to be, and not how many fewer are, nor from where on more are needed.
     measured = answer.gpus_low is None and answer.gpus_high == answer.gpus
+    carried = load * top / answer.gpus_raw if measured else _carried(answer, question, top, load)
     more = "were not measured, and may need more GPUs" if measured else "need more GPUs"
     texts = [f"more than about {_about(carried)} {unit} {more}"] if carried >= load else []
-    fewer = load * less / answer.gpus_raw
+    fewer = _carried(answer, question, less, load) if less > 0 else 0.0
     if less == answer.tested_gpus and question.rate is None and question.think == "none":
         # What the tested ones carry is known better than in proportion to what more of them do.
         fewer = answer.capacity_concurrency or fewer
@@ -55,6 +56,14 @@ def _load(answer: Estimate, question: Question) -> str:
         enough = f"{gpus_text(bought(less))} {'is' if bought(less) == 1 else 'are'} enough"
         texts.append(f"for about {_about(fewer)} {unit} or fewer {enough}")
     return ", ".join(texts)
+
+
+def _carried(answer: Estimate, question: Question, gpus: int, load: float) -> float:
+    """What so many GPUs carry: by the law where one was fitted, else in proportion."""
+    law = answer.details.get("law")
+    if law is None or answer.method != SCALING or question.host_gpus is not None:
+        return load * gpus / (answer.gpus_raw or gpus)
+    return Law(law["name"], law["one"], law["sigma"], law["kappa"]).at(gpus / law["gpus_per_unit"])
 
 
 def _interval(answer: Estimate, question: Question, spent: Spent | None) -> str:

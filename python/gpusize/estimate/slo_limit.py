@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from gpusize.analysis.failed_requests import quantile_of_all
-from gpusize.analysis.throughput import is_brief, rates_of, throughput
+from gpusize.analysis.throughput import KEPT_UP, is_brief, overrun_rate, throughput
 from gpusize.estimate.crossing import effective_n
 from gpusize.estimate.isotonic import Z_95, crossing_point, decreasing, wilson
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["KEPT_UP", "SloLimit", "load_of", "slo_limit"]
 
-KEPT_UP: Final = 0.95
-"""Share of a rate that must be answered for a target to have kept up with it; as the check for saturation has it."""
+LEAST_GAP: Final = 0.01
+"""A target that does less when it is overrun carries hardly more than the load that it kept up with."""
 FAILED: Final = -1.0
 """How far a level is from keeping a bound that failed requests break: as one that takes twice as long."""
 
@@ -49,13 +49,17 @@ class SloLimit:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A level by how well it keeps the SLO: ``kept`` falls with the load, and is enough from ``enough`` on."""
+    """A level by how well it keeps the SLO: ``kept`` falls with the load, and is enough from ``enough`` on.
+
+    ``most`` is what came out of it where a rate was not kept up with: no rate above that can be.
+    """
 
     load: float
     kept: float
     enough: float
     weight: float
     se: float
+    most: float = math.inf
 
 
 def load_of(level: LevelData) -> float | None:
@@ -79,40 +83,39 @@ def slo_limit(levels: Sequence[LevelData], slo: Slo | None) -> SloLimit:
     if at is None:
         return SloLimit("above", loads[-1])
     k = next(i for i, value in enumerate(falling) if value < 0)
-    gap, drop = loads[k] - loads[k - 1], falling[k - 1] - falling[k]
+    # Of more than it can do a target answers what it can, unless it does less when it is overrun.
+    right = min(loads[k], max(points[k].most, (1 + LEAST_GAP) * loads[k - 1]))
+    at = min(at, right)
+    gap, drop = right - loads[k - 1], falling[k - 1] - falling[k]
     share = (at - loads[k - 1]) / gap
     of_share = math.hypot(points[k - 1].se * (1 - share), points[k].se * share) / drop * gap
     # Between two levels the curve may fall anywhere: a uniform distribution over the gap.
     se = math.hypot(min(of_share, gap), gap / math.sqrt(12))
-    return SloLimit("found", at, se, loads[k - 1], loads[k])
+    return SloLimit("found", at, se, loads[k - 1], right)
 
 
 def _judged(level: LevelData, slo: Slo | None) -> _Kept | None:
     load = load_of(level)
     if load is None or level.state not in ("done", "interrupted"):
         return None
-    found = _behind(level, load) or (None if slo is None else _by_slo(level, slo, load))
+    answered = overrun_rate(level)
+    # How a level fares that was over before half of its answers had come is told by these alone.
+    behind = answered is not None and (level.imported or not is_brief(level))
+    if behind and answered is not None:
+        found: _Kept | None = _Kept(load, answered / _offered(level, load), KEPT_UP, 1.0, 0.0)
+    elif slo is not None:
+        found = _by_slo(level, slo, load)
+    else:
+        found = None
     if found is None and slo is None and level.concurrency is None and (level.imported or not is_brief(level)):
         found = _Kept(load, 1.0, KEPT_UP, 1.0, 0.0)
     if found is None or (level.state == "interrupted" and found.kept >= found.enough):
         return None
-    return found
+    return found if answered is None else replace(found, most=answered)
 
 
-def _behind(level: LevelData, load: float) -> _Kept | None:
-    """A rate that was not kept up with, which an import's percentiles do not show."""
-    if level.concurrency is not None:
-        return None
-    if not level.imported and is_brief(level):
-        return None
-    offered: float | None = load
-    if level.imported:
-        answered = rates_of(level).achieved
-    else:
-        offered, answered = throughput(level)[:2]
-    if not offered or answered is None or answered >= KEPT_UP * offered:
-        return None
-    return _Kept(load, answered / offered, KEPT_UP, 1.0, 0.0)
+def _offered(level: LevelData, load: float) -> float:
+    return load if level.imported else throughput(level).offered or load
 
 
 def _by_slo(level: LevelData, slo: Slo, load: float) -> _Kept | None:

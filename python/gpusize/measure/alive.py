@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from gpusize.analysis.broken import Look, broke, check_load, failed_text, has_failed, load_of
+from gpusize.analysis.broken import Look, broke, check_load, failed_of, failed_text, has_failed, load_of
 from gpusize.analysis.failures import failures_text
 from gpusize.analysis.stop_cause import Stop
 
@@ -60,7 +60,8 @@ class Alive:
         if load is None or step.setting.get("stage") is not None or state not in ("done", "interrupted"):
             return None
         fell = broke(state, level)
-        self._looks.append(Look(load, fell))
+        failed, ended = failed_of(level.get("outcomes") or {})
+        self._looks.append(Look(load, fell, failed=failed, ended=ended))
         if step.checks is not None:
             self._asked = False
         if not fell:

@@ -6,7 +6,7 @@ import contextlib
 import math
 from typing import TYPE_CHECKING, Any
 
-from gpusize.analysis.broken import Look, broke, causes, load_of
+from gpusize.analysis.broken import Look, broke, causes, failed_of, load_of
 from gpusize.base.files import fsync_path, storing
 from gpusize.records.schema import OUTCOMES, scan_stored
 from gpusize.records.store import MEASURED, level_dirs, open_level_dirs, read_level
@@ -54,9 +54,14 @@ def finished_steps(path: Path) -> set[int]:
     levels = [level for entry in level_dirs(path) if "step" in (level := read_level(entry))]
     ended = [level for level in levels if level["state"] in ("done", "interrupted")]
     looked = [(level, load) for level in ended if (load := load_of(level["setting"])) is not None]
-    looks = [Look(load, broke(level["state"], level), brought=True) for level, load in looked]
+    looks = [_look(level, load) for level, load in looked]
     dead = [level for (level, _), cause in zip(looked, causes(looks), strict=True) if cause == "failed"]
     return {int(level["step"]) for level in ended if level not in dead}
+
+
+def _look(level: dict[str, Any], load: float) -> Look:
+    failed, ended = failed_of(level.get("outcomes") or {})
+    return Look(load, broke(level["state"], level), brought=True, failed=failed, ended=ended)
 
 
 def _partial_level(path: Path) -> dict[str, Any]:

@@ -74,6 +74,7 @@ class Comparison:
         withheld: by side, the figures and loads without a verdict that they would have, had both sides failed as many
             requests.
         differing: what of target, model, dataset and GPUs is not the same, one value a side.
+        unlike: by side, labels in which runs that count as its repeats differ, each with its values.
         margin: relative differences within it do not matter.
         in_turns: by side but the first, whether its runs and those of the first were made in turns, so that
             neighbours are compared: ``no``, ``one first`` (A B A B) or ``balanced`` (A B B A).
@@ -102,6 +103,7 @@ class Comparison:
     failed: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     withheld: Mapping[str, Sequence[str]] = field(default_factory=dict)
     differing: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    unlike: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     margin: float = MARGIN
     in_turns: Mapping[str, Turns] = field(default_factory=dict)
     unpaired: Mapping[str, Mapping[str, int]] = field(default_factory=dict)

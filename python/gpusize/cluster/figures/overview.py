@@ -278,15 +278,15 @@ def _throughput(axes: Axes, timed: Timed) -> None:
     if rate is None:
         _nothing(axes, _missing(timed))
         return
-    axes.stairs(rate.per_s, [*rate.seconds, rate.seconds[-1] + 1], color=style.MID, fill=True, alpha=0.35)
-    axes.stairs(rate.per_s, [*rate.seconds, rate.seconds[-1] + 1], color=style.MID, linewidth=1.2)
+    end = float(rate.counts.size)
+    axes.stairs(rate.counts, color=style.MID, fill=True, alpha=0.35)
+    axes.stairs(rate.counts, color=style.MID, linewidth=1.2)
     if math.isfinite(rate.rate) and rate.elapsed_s >= 1:
         axes.axhline(rate.rate, color=style.HIGH, linewidth=1.1, linestyle=(0, (3, 2)))
-        style.note(
-            axes, f"{plain_number(rate.rate)} on average", (float(rate.seconds[-1]) + 1, rate.rate), (-4, 4), ha="right"
-        )
-    axes.set_ylim(0, float(rate.per_s.max()) * 1.18)
-    axes.set_xlim(0, float(rate.seconds[-1]) + 1)
+        style.note(axes, f"{plain_number(rate.rate)} on average", (end, rate.rate), (-4, 4), ha="right")
+    # The average is over the time until the last end, and may be above all counts where that is no whole second.
+    axes.set_ylim(0, max(rate.most, rate.rate if math.isfinite(rate.rate) else 0.0) * 1.18)
+    axes.set_xlim(0, end)
     axes.set_xlabel("seconds after the first submission")
     axes.set_ylabel("pods/s")
 

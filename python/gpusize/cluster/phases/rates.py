@@ -30,16 +30,17 @@ class Throughput:
         begin_ns: of the time that counts: the first submission.
         elapsed_s: from there to the last end; what is idle after it does not count.
         idle_s: from the last end to the last look.
-        seconds: begin of each second after ``begin_ns``; shape (m,).
-        per_s: rate in each second, empty ones included; the last, which is cut off, over its own length, and left out
-            where that is short; shape (m,). Where the last end is on a whole second, that second is one of its own.
+        counts: that came to their end in each second after ``begin_ns``, empty ones included; shape (m,). Where the
+            last end is on a whole second, that second is one of its own.
+        per_s: rate in each second; the last, which is cut off, over its own length, and left out where that is short;
+            shape (m,) or (m - 1,).
     """
 
     n: int
     begin_ns: int
     elapsed_s: float
     idle_s: float
-    seconds: NDArray[np.float64]
+    counts: NDArray[np.int64]
     per_s: NDArray[np.float64]
 
     @property
@@ -49,9 +50,8 @@ class Throughput:
 
     @property
     def most(self) -> float:
-        """The rate of the second with the most, of whole ones where there are any."""
-        whole = int(self.elapsed_s) + self.elapsed_s.is_integer()
-        return float(self.per_s[: max(1, whole)].max())
+        """How many ended in the second with the most: a count, also of the last, which scaled up would be a guess."""
+        return float(self.counts.max())
 
 
 def throughput(times_ns: NDArray[np.int64], begin_ns: int, look_ns: int | None) -> Throughput | None:
@@ -80,7 +80,7 @@ def throughput(times_ns: NDArray[np.int64], begin_ns: int, look_ns: int | None) 
     kept = bins if lengths[-1] >= 0.1 or bins == 1 else bins - 1
     idle = max(0.0, (look_ns - float(after[-1])) / _NS) if look_ns is not None else 0.0
     per_s = counts[:kept] / lengths[:kept]
-    return Throughput(int(after.size), begin_ns, elapsed, idle, np.arange(kept, dtype=np.float64), per_s)
+    return Throughput(int(after.size), begin_ns, elapsed, idle, counts, per_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -134,7 +134,10 @@ def notes(timed: Timed) -> list[str]:
     seed = timed.facts.get("seed_files")
     if seed:
         made.append("times are of sampled.json, in whole seconds: a delta may be wrong by up to 1 s")
-        made.append("sampled.json does not say what was refused, failed or is unschedulable; one pod stands for a gang")
+        made.append(
+            "sampled.json does not say what was refused, failed or is unschedulable, nor how many pods a gang has: its "
+            "first and last pod stand for it, one where both were created in the same second"
+        )
         if seed.get("twice"):
             made.append(f"{count(seed['twice'])} submissions had a name that was taken: they changed what was there")
         if seed.get("unsubmitted"):

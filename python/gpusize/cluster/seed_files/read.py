@@ -12,7 +12,7 @@ from gpusize.cluster.seed_files.keys import DEFAULTS, SAMPLED_KEYS, SUBMITTED_KE
 from gpusize.cluster.tables import SERVER_CLOCK, attempts_schema, stamps_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     import polars as pl
@@ -31,6 +31,7 @@ _KINDS: Final = {
     "backendJobCreatedTimestamp": ("Backend", "/backend", "created"),
 }
 """Of which object each time is. The first and the last pod stand for all; which pod was scheduled nobody noted."""
+_PODS: Final = (("firstPodCreatedTimestamp", "/first"), ("lastPodCreatedTimestamp", "/last"))
 
 
 def is_seed_folder(folder: Path) -> bool:
@@ -163,10 +164,20 @@ def _stamps(file: Path, number: int, row: dict[str, Any], workload: str, *, back
     for key, (kind, part, moment) in _KINDS.items():
         if key != "backendJobCreatedTimestamp" or backend:
             add(key, kind, part, moment)
-    for key, part in (("firstPodCreatedTimestamp", "/first"), ("lastPodCreatedTimestamp", "/last")):
+    for key, part in _pods(file, number, row):
         add(key, "Pod", part, "created")
         add("podSchedulingDecisionTimestamp", "Pod", part, "scheduled")
     return made
+
+
+def _pods(file: Path, number: int, row: dict[str, Any]) -> Sequence[tuple[str, str]]:
+    """The pods that a job is known to have: two where their creations differ.
+
+    Jobs of one pod have the same time twice, and two pods of them would double all figures of pods.
+    """
+    told = [(key, part) for key, part in _PODS if isinstance(row.get(key), str)]
+    times = {_time(file, number, key, row[key])[0] for key, _ in told}
+    return told if len(times) > 1 else told[:1] or _PODS[:1]
 
 
 def _time(file: Path, number: int, key: str, text: str) -> tuple[int, int]:

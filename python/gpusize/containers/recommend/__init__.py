@@ -10,7 +10,7 @@ from typing import Final
 
 from gpusize.base.errors import UsageError
 from gpusize.base.old_names import renamed
-from gpusize.containers.recommend.cpost_rule import Cpost
+from gpusize.containers.recommend.cpost_rule import Cpost, stored_rows
 from gpusize.containers.recommend.cpu_curve import CpuCurve, CurvePoint
 from gpusize.containers.recommend.gpusize_rule import Default, memory_base, peak_limit
 from gpusize.containers.recommend.krr_rule import Krr
@@ -174,9 +174,9 @@ def _doubts(executions: Sequence[Execution], cores: float | None, size: int | No
         doubts.append("it was stopped before it ended by itself: its later use is unknown")
     if len(executions) == 1:
         doubts.append("one execution does not show how executions differ")
-    fewest = min(each.usage.readings for each in executions)
+    fewest, what = min(map(_told, executions))
     if fewest < ENOUGH_READINGS:
-        doubts.append(f"only {fewest} reading{'' if fewest == 1 else 's'} of it: a finer interval tells more")
+        doubts.append(f"only {fewest} {what}{'' if fewest == 1 else 's'} of it: a finer interval tells more")
     bounds: list[str | None] = []
     if size is not None:
         bounds += [each.usage.memory.lower_bound for each in executions]
@@ -188,6 +188,12 @@ def _doubts(executions: Sequence[Execution], cores: float | None, size: int | No
     if size is None:
         doubts.append("memory was not reported")
     return doubts
+
+
+def _told(execution: Execution) -> tuple[int, str]:
+    """How many readings there are of it; of a file of CPOST's its rows, each of which is made of more than one."""
+    rows = stored_rows(execution.readings)
+    return (execution.usage.readings, "reading") if rows is None else (len(rows), "row")
 
 
 def _once(texts: Sequence[str]) -> list[str]:
@@ -203,7 +209,7 @@ def _once(texts: Sequence[str]) -> list[str]:
 
 
 def _confidence(executions: Sequence[Execution], intervals: Sequence[Interval | None]) -> str:
-    thin = min(each.usage.readings for each in executions) < ENOUGH_READINGS
+    thin = min(map(_told, executions))[0] < ENOUGH_READINGS
     held = any(
         each.cut_short or each.usage.memory.lower_bound or (each.usage.cpu is not None and each.usage.cpu.lower_bound)
         for each in executions

@@ -21,7 +21,7 @@ from gpusize.observe.usage.counter_curve import Span, curves, span_of
 if TYPE_CHECKING:
     from gpusize.observe.usage.readings import Readings
 
-__all__ = ["PERIOD_S", "Cpost", "Row", "cores_of", "cpost_rows", "megabytes_of"]
+__all__ = ["PERIOD_S", "Cpost", "Row", "cores_of", "cpost_rows", "megabytes_of", "stored_rows"]
 
 PERIOD_S: Final = 0.2
 BUFFER_MB: Final = 100.0
@@ -53,6 +53,12 @@ def megabytes_of(highest_mb: float) -> int:
     return int(round_up(round(highest_mb, 3) + BUFFER_MB, STEP_MB))
 
 
+def stored_rows(readings: Readings) -> list[Row] | None:
+    """The rows of what was read from a file of CPOST's, as they are there; None for other readings."""
+    stored = readings.facts.raw.get("cpost_rows")
+    return None if stored is None else [Row(int(at_ns), float(percent), float(mb)) for at_ns, percent, mb in stored]
+
+
 def cpost_rows(readings: Readings) -> list[Row]:
     """The rows that CPOST would have written: one per 200 ms, and one for a rest of 100 ms or more.
 
@@ -61,9 +67,9 @@ def cpost_rows(readings: Readings) -> list[Row]:
     """
     import numpy as np
 
-    stored = readings.facts.raw.get("cpost_rows")
+    stored = stored_rows(readings)
     if stored is not None:
-        return [Row(int(at_ns), float(percent), float(mb)) for at_ns, percent, mb in stored]
+        return stored
     span, found = span_of(readings), curves(readings, "cpu_ns")
     borders = _borders(span)
     if borders.size < 2:

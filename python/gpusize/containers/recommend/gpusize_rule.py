@@ -10,9 +10,9 @@ kind nobody knows, so it counts in full. With a large cache the kernel's peak is
 that saw all of it, and nothing is added. The margin scales where a constant one would be a small share (CPOST's 100 MB
 on 4455 MB are 2 %) and does not vanish where a share would be small.
 
-Windows are a tenth of the run, at least 100 ms and at most 1 s: a percentile of one window is only the mean, and an
-operator that takes its second of CPU time at once is slower with less. Nothing above the CPUs of the machine it ran on
-is recommended, since nothing above them was measured.
+Windows are a tenth of the run, at least 100 ms and at most 1 s, and no shorter than readings are apart: a percentile of
+one window is only the mean, and an operator that takes its second of CPU time at once is slower with less. Nothing
+above the CPUs of the machine it ran on is recommended, since nothing above them was measured.
 """
 
 from __future__ import annotations
@@ -101,7 +101,10 @@ def cores_request(execution: Execution, *, whole_cores: bool = False) -> float |
     if usage.cpu is None:
         return None
     wanted = request_window_s(usage.duration_s)
-    rates = windowed_cores(readings, wanted) or windowed_cores(readings, REQUEST_WINDOW_S)
+    # Readings that are further apart tell of windows as long as that: a second would average a short run's peak away.
+    apart = max(wanted, (readings.facts.interval_ns or 0) / 1e9)
+    tried = (windowed_cores(readings, each) for each in (wanted, min(apart, REQUEST_WINDOW_S), REQUEST_WINDOW_S))
+    rates = next(filter(None, tried), None)
     cores = float(np.quantile(rates, PERCENTILE / 100)) if rates else usage.cpu.mean_cores
     return None if cores is None else _rounded(cores * MARGIN, readings.facts.cpus, whole_cores=whole_cores)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from gpusize.analysis.broken import Look, broke, brought, causes, fading
+from gpusize.analysis.broken import Look, broke, brought, causes, fading, failed_of
 from gpusize.analysis.checks import unbelieved
 from gpusize.estimate.twin.visit_data import Observed, observe
 
@@ -48,6 +48,7 @@ class Visit:
         failed: whether it was stopped for errors, timeouts or overload, or most of its requests failed.
         brought: whether these failures are such as load brings.
         fading: whether it was answered up to a moment, and not after it.
+        failures: requests that failed, and that ended.
         observed: what it showed; None where it says nothing, as one that the user ended.
         limited: whether the generator was the limit, by its own figures or because slots stood idle (Little's law): the
             times are not the target's alone.
@@ -63,6 +64,7 @@ class Visit:
     failed: bool = False
     brought: bool = False
     fading: bool = False
+    failures: tuple[int, int] = (0, 0)
     observed: Observed | None = None
     limited: bool = False
     why: str = ""
@@ -93,6 +95,7 @@ def _visit(level: LevelData, objectives: Sequence[Objective]) -> Visit:
         failed=failed,
         brought=failed and brought(level),
         fading=fading(level),
+        failures=failed_of(level.meta.get("outcomes") or {}),
         observed=_later(seen[0]) if seen else None,
         limited=bool(seen) and unbelieved(level),
         why=str(search.get("of") or search.get("why") or ""),
@@ -117,7 +120,7 @@ def of_part(visits: Sequence[Visit], part: int | None = None) -> list[Visit]:
 def looks_of(visits: Sequence[Visit]) -> tuple[list[Visit], list[Look]]:
     """The visits that held or broke in the order of time, and each as a look."""
     looked = sorted((each for each in visits if each.failed or each.observed), key=lambda each: each.number)
-    return looked, [Look(float(each.users), each.failed, each.brought, each.fading) for each in looked]
+    return looked, [Look(float(each.users), each.failed, each.brought, each.fading, *each.failures) for each in looked]
 
 
 def owed(visits: Sequence[Visit], part: int) -> list[Visit]:
@@ -196,7 +199,9 @@ def breaking_load(visits: Sequence[Visit]) -> BreakingLoad | None:
     """
     looked, looks = looks_of(visits)
     held = [each.users for each in looked if not each.failed]
-    broken = [each.users for each, cause in zip(looked, causes(looks), strict=True) if cause == "load"]
+    # What ends a level by chance ends as large a one again: a search does not get past it.
+    walls = ("load", "alike")
+    broken = [each.users for each, cause in zip(looked, causes(looks), strict=True) if cause in walls]
     if not broken:
         return None
     users = min(broken)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpusize.estimate.question import Estimate, Question, whole_gpus
 from gpusize.estimate.twin.load import ClusterLoad
-from gpusize.estimate.twin.words import around, details, loop, refused, warnings, with_served
+from gpusize.estimate.twin.words import around, details, loop, near_capacity, refused, warnings, with_served
 
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
@@ -257,7 +257,8 @@ def _answered(
         next_levels=around(found, visits),
         next_counts=() if several else (2 * tested, 4 * tested),
         details=told
-        | _neighbours(found, gpus)
+        # What the model says of shares where nothing was measured nobody has seen.
+        | (_neighbours(found, gpus) if near_capacity(found, visits) else {})
         | {
             "raw_interval": [
                 None if low is None else low * tested,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gpusize.estimate.twin.sizing_result import Sized
     from gpusize.estimate.twin.visit_data import Observed
 
-__all__ = ["around", "details", "fallen", "loop", "refused", "warnings", "with_served"]
+__all__ = ["around", "details", "fallen", "loop", "near_capacity", "refused", "warnings", "with_served"]
 
 SHORT: Final = 300
 """Fewer steady requests near the capacity are warned of."""
@@ -104,13 +104,19 @@ def warnings(found: Sized, visits: Sequence[Observed], question: Question, curve
             "the interval is wider for it"
         )
     if found.capacity:
-        near = sum(int(v.steady.sum()) for v in visits if 0.8 <= v.users / found.capacity <= 1.25)
+        near = near_capacity(found, visits)
         if near < SHORT:
             few = "no steady request was" if near == 0 else f"only {near} steady requests were"
             texts.append(f"{few} measured within a quarter of the capacity")
     if question.think != "none" and question.think_s == 0:
         texts.append("a pause of 0 s is none")
     return texts
+
+
+def near_capacity(found: Sized, visits: Sequence[Observed]) -> int:
+    """Steady requests that were measured within a quarter of the capacity."""
+    at = found.capacity or math.inf
+    return sum(int(v.steady.sum()) for v in visits if 0.8 <= v.users / at <= 1.25)
 
 
 def details(found: Sized, curves: Sequence[Curve]) -> dict[str, Any]:

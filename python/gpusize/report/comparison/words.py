@@ -122,6 +122,7 @@ def remarks(comparison: Comparison) -> list[str]:
             f"{clean(side)}: {_short(value)}" for side, value in zip(comparison.sides, values, strict=True)
         )
         made.append(f"the {name} {'differ' if name.endswith('s') else 'differs'}: {told}")
+    made += [_unlike(side, labels) for side, labels in comparison.unlike.items()]
     for side, found in comparison.left_out.items():
         told = counted([clean(text, 2 * _SHOWN) for text in found])
         made.append(f"left out of {clean(side)}: {told}")
@@ -156,6 +157,14 @@ def remarks(comparison: Comparison) -> list[str]:
     elif singles and len(comparison.sides) > 1:
         made.append(f"{' and '.join(singles)}: one run each side says nothing of the next; repeat it for a verdict")
     return [*made, *group_remarks(comparison)]
+
+
+def _unlike(side: str, labels: Mapping[str, Sequence[str]]) -> str:
+    told = "; ".join(
+        f"{clean(name)} is {_few([clean(value, _SHOWN) for value in values])}" for name, values in labels.items()
+    )
+    pick = " ".join(f"--label {clean(name)}={clean(values[-1], _SHOWN)}" for name, values in labels.items())
+    return f"runs of {clean(side)} count as repeats of each other and differ in labels: {told}; pick one with {pick}"
 
 
 def _few(names: Sequence[str]) -> str:

@@ -2,8 +2,9 @@
 
 Titles are centred in 60 underscores. The table of one operator has centred cells between rules (tabulate's form
 ``pretty``), the one of the pipeline has cells on the left, a rule below each operator and a double one below the head
-(``grid``), figures are rounded to three places. Under CPOST's own rule they are those of its rows, which halve a spike
-and average over rows; else they are averages over time, the highest 100 ms of CPU and the kernel's peak of memory.
+(``grid``), figures are rounded to three places. Under CPOST's own rule, and of its files under any, they are those of
+its rows, which halve a spike and average over rows; else they are averages over time, the highest 100 ms of CPU and the
+kernel's peak of memory.
 """
 
 from __future__ import annotations

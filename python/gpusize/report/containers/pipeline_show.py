@@ -109,8 +109,11 @@ def _of_cpost(folder: Path, files: list[Path], again: SizingOptions | None) -> t
 
     options = again or SizingOptions("cpost")
     results = []
-    for each in map(read_cpost_csv, files):
-        execution = Execution("completed", readings=each)
+    for file in files:
+        each = read_cpost_csv(file)
+        # A file with a header alone was measured at no time: that is not a use of 0 %.
+        read = (each, None) if len(each) else (None, f"{file.name} has no rows")
+        execution = Execution("completed", readings=read[0], unread=read[1])
         operator = Operator(each.name, "")
         results.append(OperatorResult(operator, (execution,), Sized(recommended([execution], options))))
     note = f"from CSV files of {folder}, which do not tell whether an operator failed"

@@ -40,11 +40,15 @@ def advice_of(result: OperatorResult) -> Recommendation:
 
 
 def summary_of(result: OperatorResult) -> OperatorSummary:
-    """The operator as the tables show it: figures of its first execution, and what is recommended."""
+    """The operator as the tables show it: figures of its first execution, and what is recommended.
+
+    Of a file of CPOST's they are those of its rows by any rule: it has no 100 ms, and a second would hide its maximum.
+    """
+    from gpusize.containers.recommend.cpost_rule import stored_rows
     from gpusize.observe.usage.usage import usage_of
 
     readings, advice = _readings(result), advice_of(result)
-    if readings is None or advice.policy == "cpost":
+    if readings is None or advice.policy == "cpost" or stored_rows(readings) is not None:
         return summarise(result.name, _rows(result), advice, failed=not result.ok)
     ran_s = result.executions[0].duration_s
     return summarise_usage(result.name, usage_of(readings), advice, ran_s=ran_s, failed=not result.ok)

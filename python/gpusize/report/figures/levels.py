@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gpusize.analysis.metrics import METRICS
 from gpusize.report.figures import style
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["draw_lost", "draw_slo", "latency_figure", "throughput_figure"]
 
 _MARKS = {"p50": "o", "p95": "s", "p99": "^"}
+_ROOM: Final = 0.5
+"""Share of the axes that the name of the line in proportion takes, on paper and in a page of its usual width."""
 
 
 def latency_figure(sweep: Sweep, metric: str = "runtime") -> Figure | None:
@@ -190,9 +192,13 @@ def _ideal(axes: Axes, sweep: Sweep, line: Points, column: str) -> None:
     last = min(sweep.levels[-1], top / slope)
     steps = [x0 + (last - x0) * k / 60 for k in range(61)]
     axes.plot(steps, [slope * x for x in steps], color=style.MUTED, linestyle=(0, (1, 2)), linewidth=1.3, zorder=2)
-    # Above and left of the line is always free: no level completes more than in proportion, but for noise.
-    x, y = steps[45], slope * steps[45]
-    style.note(axes, text, (x, y), (-8, 3), ha="right", va="bottom", color=style.MUTED)
+    # Above and left of the line is always free: no level completes more than in proportion, but for noise. Where that
+    # is too narrow the name stands right of its upper end, above what any level completes.
+    (across, _) = (axes.transScale + axes.transLimits).transform((steps[45], slope * steps[45]))
+    if across >= _ROOM:
+        style.note(axes, text, (steps[45], slope * steps[45]), (-8, 3), ha="right", va="bottom", color=style.MUTED)
+    else:
+        style.note(axes, text, (last, slope * last), (8, 0), ha="left", va="top", color=style.MUTED)
 
 
 def _throughput_title(sweep: Sweep, column: str) -> str:

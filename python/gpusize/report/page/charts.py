@@ -59,16 +59,17 @@ def chart(figure: Figure) -> dict[str, Any] | None:
     if not xs:
         return None
     read = _at_level if levels else _in_course
-    label = every[-1].get_xlabel()
+    label, limits = every[-1].get_xlabel(), _x_limits(every[-1], xs, levels=levels)
     unit = label.removeprefix("concurrency (").rstrip(")") if label.startswith("concurrency") else _unit(label)
     return {
         "t": figure.texts[0].get_text() if figure.texts else "",
         "x": label,
         "u": unit,
         "lv": levels,
-        "log": every[-1].get_xscale() == "log",
+        # One level alone spans nothing on a log axis: the page draws it on a linear one.
+        "log": every[-1].get_xscale() == "log" and limits[1] is not None,
         "xs": [_short(x) for x in xs],
-        "lims": _x_limits(every[-1], xs, levels=levels),
+        "lims": limits,
         "keys": [list(each) for each in dict.fromkeys(key for each in panels for key in each.keys)],
         "r": [[name, color, read(at, xs, each.unit)] for each in panels for name, color, at in each.values],
         "p": [each.told() for each in panels],

@@ -31,7 +31,7 @@ from gpusize.estimate.plan.autoscale.judge.requests import Requests, over_time_s
 from gpusize.estimate.plan.autoscale.judge.responses import begun_to_serve, response
 from gpusize.estimate.plan.autoscale.judge.run_clock import RunClock
 from gpusize.estimate.plan.autoscale.judge.series import PulledSeries
-from gpusize.estimate.plan.autoscale.judge.track import Track
+from gpusize.estimate.plan.autoscale.judge.track import Total, Track
 from gpusize.estimate.plan.autoscale.judge.types import Judgement, Paid, Scaling, Stage, Terms
 
 if TYPE_CHECKING:
@@ -116,6 +116,7 @@ class _Judge:
         self._desired, self._current, self._ready = (
             series.track(name) for name in (names.DESIRED, names.CURRENT, names.READY)
         )
+        self._step_s = series.step_s(series.first(names.READY) or names.READY[0])
 
     def judgement(self, need: Need | None) -> Judgement:
         needed, why_not = self._needed(need)
@@ -210,15 +211,29 @@ class _Judge:
         # What was due at the very end counts too.
         counted = self._requests.between([from_s], [until_s if until_s < self._end_s else float("inf")])
         shares = tuple(None if share != share else float(share) for share in counted.shares[:, 0])  # noqa: PLR0124 (NaN)
-        held, _ = self._held
+        needed, ready, held = (self._known(each, from_s, until_s) for each in (wanted, self._ready, self._held[0]))
+        return Stage(
+            name,
+            from_s,
+            until_s,
+            float(counted.due[0]),
+            shares,
+            needed=None if needed is None else needed.mean,
+            ready=None if ready is None else ready.mean,
+            gpu_hours=None if held is None else held.value * self._terms.gpus_per_replica / S_PER_HOUR,
+        )
 
-        def mean(track: Track | None) -> float | None:
-            return None if track is None or until_s <= from_s else track.part(from_s, until_s).total().mean
+    def _known(self, track: Track | None, from_s: float, until_s: float) -> Total | None:
+        """What a track says of a stage; None where nothing does.
 
-        hours = None
-        if held is not None and until_s > from_s:
-            hours = held.part(from_s, until_s).total().value * self._terms.gpus_per_replica / S_PER_HOUR
-        return Stage(name, from_s, until_s, float(counted.due[0]), shares, mean(wanted), mean(self._ready), hours)
+        The ends of a gap and of a stage do not meet: what is known for less than half of what one reading stands for,
+        and of the stage, says nothing of it.
+        """
+        if track is None or until_s <= from_s:
+            return None
+        total = track.part(from_s, until_s).total()
+        enough_s = min(self._step_s, until_s - from_s) / 2
+        return total if total.known_s > 0 and total.known_s >= enough_s else None
 
     def _scaling(self) -> Scaling | None:
         import numpy as np
@@ -294,11 +309,10 @@ class _Judge:
         told = ((names.DESIRED, self._desired), (names.CURRENT, self._current), (names.READY, self._ready))
         tracks = {series.first(several) or several[0]: track for several, track in told}
         yield from gaps(tracks, self._end_s)
-        step_s = series.step_s(series.first(names.READY) or names.READY[0])
         if series.uncertainty_s is None:
             yield Finding("clock_unknown")
-        elif series.uncertainty_s > max(1.0, step_s / 2):
-            yield Finding("clock_coarse", {"uncertainty_s": series.uncertainty_s, "step_s": step_s})
+        elif series.uncertainty_s > max(1.0, self._step_s / 2):
+            yield Finding("clock_coarse", {"uncertainty_s": series.uncertainty_s, "step_s": self._step_s})
         cut = [each for each in self._levels if each.state != "done"]
         if cut:
             yield Finding("not_done", {"levels": len(cut), "of": len(self._levels)})
