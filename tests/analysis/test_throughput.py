@@ -122,6 +122,30 @@ def test_no_capacity_is_above_what_came_of_more_than_a_target_can_do(slo, rate, 
     assert overrun_rate(levels[0]) is None
 
 
+def test_a_target_that_collapses_when_it_is_overrun_is_not_held_to_what_it_answered_then():
+    """40 per second; of 80 all but a few ran into the client's timeout, which says nothing of 30."""
+    levels = []
+    for each in (10, 20):
+        due = arrivals("constant", each, 20)
+        levels.append(made(due, served(due, 0.1, ((0.0, 4),)), each, 20))
+    due = arrivals("constant", 80, 20)
+    timeout = OUTCOMES.index("timeout")
+    outcome = [0 if k % 80 == 0 else timeout for k in range(due.size)]
+    levels.append(made(due, due + np.where(np.arange(due.size) % 80 == 0, 0.4, 2.0), 80, 20, outcome=outcome))
+    for slo in (None, "p95 runtime <= 500ms"):
+        found = slo_limit(levels, None if slo is None else Slo.parse(slo))
+        assert (found.kind, found.left, found.right) == ("found", 20, 80)
+        assert found.at - 2 * found.se < 40 < found.at + 2 * found.se
+
+
+def test_long_answers_of_many_lengths_are_no_queue():
+    """Ten per second for 20 s, each answered after some ten seconds, all at once: fewer have come, and none waits."""
+    due = arrivals("constant", 10, 20)
+    lv = made(due, due + np.random.default_rng(5).exponential(10.0, due.size), 10, 20)
+    assert throughput(lv).achieved < 0.9 * 10
+    assert overrun_rate(lv) is None
+
+
 def test_a_burst_does_not_say_how_much_a_target_can_do():
     due = np.linspace(0.0, 0.0001, 10)
     assert overrun_rate(made(due, due + 0.213, 1e5, 0.0002)) is None
@@ -214,8 +238,8 @@ def test_a_level_by_passes_is_not_slowed_by_its_last_requests(passes):
     service = lognormal_ns(5, 80 * MS, 0.4)
     lv = level(32, closed(32, service, count=32 * passes), passes=passes)
     found = throughput(lv)
-    assert found.achieved == pytest.approx(32 / (0.08 * np.exp(0.08)), rel=0.12)
-    assert passes < 10 or found.achieved == pytest.approx(ends_per_s(lv))
+    assert found.achieved == pytest.approx(ends_per_s(lv))
+    assert found.achieved == pytest.approx(32 / (0.08 * np.exp(0.08)), rel=0.2 if passes == 2 else 0.12)
 
 
 @pytest.mark.parametrize("passes", [2, 3, 5, 15])
@@ -228,6 +252,18 @@ def test_answers_that_come_in_waves_are_as_many_per_second_in_few_passes_as_in_m
     answered, counted, length_s = responses(lv, "seq")
     assert counted / length_s == pytest.approx(found.achieved)
     assert answered.collect().height == counted
+
+
+def test_slots_that_stand_idle_are_no_faster_than_they_are():
+    """Eight users, 0.1 s each, and as long between an answer and the next request, which is the generator's."""
+    columns_ = closed(8, lambda _: 100 * MS, count=24)
+    late = {name: list(values) for name, values in columns_.items()}
+    for wave in range(3):
+        for k in range(8 * wave, 8 * wave + 8):
+            for values in late.values():
+                values[k] += wave * 100 * MS
+    found = throughput(level(8, late, passes=3))
+    assert found.achieved <= 8 / 0.2 + 1e-6
 
 
 def waves(users, passes):

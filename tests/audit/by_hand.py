@@ -135,7 +135,9 @@ class Hand:
             return came, begun, closed
         mean = sum(took) / len(took)
         spread = math.sqrt(sum((x - mean) ** 2 for x in took) / (len(took) - 1))
-        if len(due) >= (5 if spread >= 0.15 * mean else 20) * self.slots:
+        waves = math.ceil(len(due) / self.slots) + 1
+        idle = max(row["end_ns"] for row in due) - begun > 1.1 * waves * mean
+        if len(due) >= 20 * self.slots or spread >= 0.15 * mean or idle:
             return came, begun, closed
         return due, begun, begun + sum(took) / self.slots
 

@@ -12,7 +12,9 @@ LOADS = (1, 2, 4, 8, 16)
 ROUNDS = 40
 
 
-def answer(base_s: float, per_user_s: float, slo: str = "p95 runtime <= 1s", users: float = 60) -> Estimate:
+def answer(
+    base_s: float, per_user_s: float, slo: str = "p95 runtime <= 1s", users: float = 60, rate: float | None = None
+) -> Estimate:
     """The default's answer for a server whose requests take ``base_s + per_user_s * in flight``."""
     rows, levels = [], []
     for visit, c in enumerate(LOADS):
@@ -24,7 +26,7 @@ def answer(base_s: float, per_user_s: float, slo: str = "p95 runtime <= 1s", use
                 {"visit": visit, "due_s": begin + k * took / c, "end_s": begin + k * took / c + took} for k in range(c)
             ]
     made = levels_from_frames(pl.DataFrame(rows), pl.DataFrame(levels))
-    return estimate(made, Question(users, [Slo.parse(slo)]))[0]
+    return estimate(made, Question(users if rate is None else 0, [Slo.parse(slo)], rate=rate))[0]
 
 
 def test_a_curve_that_rises_fourfold_is_not_called_flat() -> None:
@@ -83,3 +85,13 @@ def test_a_load_that_was_not_reached_bounds_nothing() -> None:
     # Of 8 users 25 GPUs are enough for 200.
     assert found.gpus_high == 25
     assert "at most 1 GPU" not in (found.reason or "")
+
+
+def test_throughput_that_has_levelled_off_bounds_the_count_for_a_rate_from_below() -> None:
+    """40 a second from the first user on: 400 need ten, or more where they come when they like."""
+    found = answer(0.0, 0.025, rate=400)
+    assert found.gpus is None
+    assert found.gpus_low in (9, 10)
+    assert "Throughput has levelled off at 40 requests/s, so at least" in (found.reason or "")
+    rising = answer(0.2, 0.001, rate=400)
+    assert (rising.gpus, rising.gpus_low) == (None, None)

@@ -2,7 +2,8 @@
 
 Failures are evidence about a load only where they come with it. A level that broke is held against what came after it:
 
-    failed   at the lowest load that had held before most requests failed as well: the target itself had failed
+    failed   at the lowest load that had held before most requests failed as well, or more than chance makes of what had
+             failed there: the target itself had failed
     passing  as many or more held at another time, and it did not come again
     alike    a lower load held afterwards, but about as many requests failed there as chance makes of as large a share
     load     a lower load held afterwards; or nobody looked, and the failures are such as load brings (``brought``)
@@ -105,7 +106,8 @@ def causes(looks: Sequence[Look]) -> list[Cause | None]:
 def _cause(looks: Sequence[Look], number: int) -> Cause:
     mine = looks[number]
     after, later = _told(looks, number), looks[number + 1 :]
-    if after is not None and after.is_dead:
+    # A load that had held answers next to nothing, or more of it fails than did by chance.
+    if after is not None and after.broke and (after.is_dead or _more(after, _held(looks, after.load))):
         return "failed"
     lowest = min(each.load for each in looks)
     if mine.fading and all(each.broke for each in later) and any(each.load <= lowest for each in later):
@@ -116,24 +118,41 @@ def _cause(looks: Sequence[Look], number: int) -> Cause:
         return "passing"
     if mine.brought:
         return "load"
-    return "unknown" if after is None else "load" if _more(looks, mine) else "alike"
+    if after is None:
+        return "unknown"
+    lower = [*_held(looks, mine.load), *([after] if after.broke else [])]
+    return "load" if _more(mine, lower) else "alike"
 
 
-def _more(looks: Sequence[Look], mine: Look) -> bool:
-    """Whether more requests failed than the shares at lower loads that held make by chance (Fisher's exact test).
+def _held(looks: Sequence[Look], load: float) -> list[Look]:
+    return [each for each in looks if not each.broke and each.load <= load]
+
+
+def _more(mine: Look, lower: Sequence[Look]) -> bool:
+    """Whether more requests failed than their share at lower loads makes by chance (Fisher's exact test).
 
     A level of few requests is stopped for one or two that fail: a bad row of the dataset does that at any load.
     """
-    lower = [each for each in looks if not each.broke and each.load < mine.load]
-    failed, ended = (sum(counts) for counts in zip(*((each.failed, each.ended) for each in lower), strict=True))
+    failed, ended = sum(each.failed for each in lower), sum(each.ended for each in lower)
     if not (mine.ended and ended) or mine.failed >= MOST * mine.ended:
         return True
-    total, all_failed = ended + mine.ended, failed + mine.failed
-    ways = sum(
-        math.comb(mine.ended, k) * math.comb(ended, all_failed - k)
-        for k in range(mine.failed, min(mine.ended, all_failed) + 1)
-    )
-    return ways <= CHANCE * math.comb(total, all_failed)
+    return _chance(mine.failed, mine.ended, mine.failed + failed, mine.ended + ended) <= CHANCE
+
+
+def _chance(failed: int, ended: int, all_failed: int, total: int) -> float:
+    """The chance that so many or more of ``all_failed`` in ``total`` are among ``ended`` of these: hypergeometric."""
+
+    def ways(n: int, k: int) -> float:
+        return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+
+    whole, found = ways(total, all_failed), 0.0
+    for k in range(failed, min(ended, all_failed) + 1):
+        more = math.exp(ways(ended, k) + ways(total - ended, all_failed - k) - whole)
+        found += more
+        # Beyond the most likely number each is less likely than the one before.
+        if k * total > ended * all_failed and more <= 1e-9 * found:
+            break
+    return found
 
 
 def _told(looks: Sequence[Look], number: int) -> Look | None:

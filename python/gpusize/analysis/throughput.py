@@ -35,12 +35,14 @@ __all__ = ["KEPT_UP", "Throughput", "achieved_by", "is_brief", "overrun_rate", "
 KEPT_UP: Final = 0.95
 """Share of a rate that must be answered for a target to have kept up with it; as the check for saturation has it."""
 
-FEW_ROUNDS: Final = 5
-"""A level by count with fewer requests per slot is counted by how long they took."""
-SOME_ROUNDS: Final = 20
-"""Likewise one whose requests all take about as long, so that they come in waves to its end."""
+FEW_ROUNDS: Final = 20
+"""A level by count with fewer requests per slot, which come in waves to its end, is counted by how long they took."""
 EVEN: Final = 0.15
-"""A smaller standard deviation of the runtimes, over their mean, is about as long."""
+"""With a smaller standard deviation of the runtimes, over their mean, they come in waves."""
+IDLE: Final = 1.1
+"""Slots that take so many times as long as their requests are not busy all the time."""
+RISEN: Final = 1.5
+"""Runtimes that grow by such a factor in a level show a queue that grows."""
 BURST: Final = 0.1
 """Requests that are due within this share of the median runtime are due at once."""
 
@@ -135,7 +137,8 @@ def is_brief(level: LevelData) -> bool:
 def overrun_rate(level: LevelData) -> float | None:
     """Requests answered per second of a rate that the target did not keep up with; None where it did.
 
-    None of a burst, too: how long its answers took says nothing of how many could come each second.
+    None of a burst, too: how long its answers took says nothing of how many could come each second. And None where no
+    queue grew: requests that take longer than they were due for come later than that, however many can be answered.
     """
     if level.concurrency is not None or is_ramp(level.setting):
         return None
@@ -147,7 +150,21 @@ def overrun_rate(level: LevelData) -> float | None:
         offered, answered = throughput(level)[:2]
     if not offered or answered is None or answered >= KEPT_UP * offered:
         return None
-    return answered
+    return answered if level.imported or any(_queue_grew(visit) for visit in level.visits()) else None
+
+
+def _queue_grew(visit: LevelData) -> bool:
+    """Whether runtimes of an open loop rose from its first third to its last, or requests were shed."""
+    import polars as pl
+
+    start, close = int(visit.meta.get("start_ns") or 0), int(visit.meta.get("close_ns") or 0)
+    third, due, took = (close - start) / 3, pl.col("due_ns"), pl.col("end_ns") - pl.col("due_ns")
+    shed = (pl.col("outcome").cast(pl.String) == "shed").any()
+    if visit.requests("outcome").select(shed).collect(engine="streaming").item():
+        return True
+    early, late = (took.filter(due < start + third).median(), took.filter(due >= close - third).median())
+    first, last = _ok(visit).select(early.alias("early"), late.alias("late")).collect(engine="streaming").row(0)
+    return first is not None and last is not None and last > RISEN * first
 
 
 def _is_burst(visit: LevelData) -> bool:
@@ -220,9 +237,10 @@ def _counted(visit: LevelData) -> _Responses:
 
 
 def _slots_took_s(visit: LevelData, low: int, high: int) -> float | None:
-    """How long all slots together took for the requests that were due in a window of a level of few passes.
+    """How long all slots together took for the requests due in a window, where those come in waves to a level's end.
 
-    None where they also paused or were cut off, or where it is long enough to count what came.
+    None where they do not, also paused or were cut off, or where it is long enough to count what came. Where runtimes
+    differ a drain flatters them: the last requests share the target with fewer and fewer.
     """
     import polars as pl
 
@@ -232,19 +250,19 @@ def _slots_took_s(visit: LevelData, low: int, high: int) -> float | None:
     # One slot alone makes no waves.
     if slots < 2 or is_ramp(setting) or visit.sampled > 1 or paused or not by_count:
         return None
-    took = pl.col("end_ns") - pl.col("due_ns")
-    outcome = pl.col("outcome").cast(pl.String)
+    took, ended = pl.col("end_ns") - pl.col("due_ns"), pl.col("end_ns").max()
+    ok = (pl.col("outcome").cast(pl.String) == "ok").sum()
     # The first of each slot found the target empty.
     due = visit.requests("outcome").filter(pl.col("due_ns").is_between(low, high, closed="right"))
-    sums = due.select(pl.len(), (outcome == "ok").sum(), took.sum().alias("ns"), took.std().alias("spread"))
-    requests, ok, ns, spread = sums.collect(engine="streaming").row(0)
+    columns = (pl.len(), ok.alias("ok"), took.mean().alias("mean"), took.std().alias("spread"), ended.alias("last"))
+    requests, answered, mean_ns, spread, last = due.select(columns).collect(engine="streaming").row(0)
     # Failures are followed by pauses, in which a slot does nothing.
-    if requests < slots or ok < requests or not ns:
+    if not slots <= requests < FEW_ROUNDS * slots or answered < requests or not mean_ns or spread is None:
         return None
-    rounds = FEW_ROUNDS if (spread or 0.0) >= EVEN * ns / requests else SOME_ROUNDS
-    if requests >= rounds * slots:
+    waves = math.ceil(requests / slots) + 1
+    if spread >= EVEN * mean_ns or last - low > IDLE * waves * mean_ns:
         return None
-    return float(ns) / NS_PER_S / slots
+    return float(mean_ns) * int(requests) / NS_PER_S / slots
 
 
 def _ok(visit: LevelData, *columns: str) -> pl.LazyFrame:

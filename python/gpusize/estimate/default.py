@@ -18,7 +18,7 @@ from gpusize.analysis.delivery.intended import think_s
 from gpusize.analysis.failed_requests import misses_by_failures
 from gpusize.analysis.throughput import rates_of
 from gpusize.estimate.level_quality import UNBELIEVED, LevelFindings, advice, left_text, load_text, together
-from gpusize.estimate.question import Estimate, Question
+from gpusize.estimate.question import Estimate, Question, gpus_text
 from gpusize.estimate.select_levels import cannot, every_count
 from gpusize.estimate.unmissed import unmissed
 from gpusize.estimate.users_in_flight import NO_PAUSE, UsersInFlight
@@ -93,6 +93,8 @@ def default_answer(
             answer = replace(answer, reason=why)
             tested = [level for level in tested if level.concurrency != top]
         answer = unmissed(answer, tested, question, line, measure=not beyond)
+        if question.rate is not None and not answer.answered:
+            answer = _levelled_off(answer, ask("scaling", usable))
     follow = answer.next_levels
     if not (answer.answered or follow or answer.next_counts or _fails(usable, question)):
         follow = _beside(usable, question)
@@ -104,6 +106,18 @@ def default_answer(
     elif left and not answer.answered:
         answer = replace(answer, reason=f"{answer.reason}; {left_text(left, findings)}")
     return replace(answer, warnings=tuple(dict.fromkeys((*said, *answer.warnings))), next_levels=follow)
+
+
+def _levelled_off(answer: Estimate, scaling: Estimate) -> Estimate:
+    """The refusal with what is needed at least, where more users bring no more throughput although all SLOs are kept.
+
+    At that rate requests that come when they like would wait without end, so it is a bound and no answer.
+    """
+    if not scaling.answered or scaling.gpus_low is None or scaling.capacity_rate is None:
+        return answer
+    needed = f"at least {gpus_text(scaling.gpus_low)} {'is' if scaling.gpus_low == 1 else 'are'} needed"
+    text = f"Throughput has levelled off at {scaling.capacity_rate:.4g} requests/s, so {needed}"
+    return replace(answer, gpus_low=scaling.gpus_low, reason=f"{answer.reason}. {text}")
 
 
 def believed(

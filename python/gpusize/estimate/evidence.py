@@ -30,7 +30,7 @@ WHY: Final = {
     "passing": "as many or more held at another time: the failures did not come with the load",
     "alike": "that is no larger a share than failed at lower loads, as far as so few requests tell",
     "unknown": "they came at once, as of a target that has failed, and no lower load has held since",
-    "few": "they came at once, and no lower load was measured since",
+    "few": "they came at once, and no lower load has held since",
 }
 NOTHING: Final = "such failures say nothing of how much the target carries"
 
@@ -75,12 +75,14 @@ def evidence(levels: Iterable[LevelData]) -> Evidence:
         if cause != "failed"
     ]
     kept = [level for level in given if id(level) not in left]
-    unlike, bad = rows_unlike(kept), next((each for run in _runs(given) if (each := rows_failing(run))), None)
-    failed = next((run.reason for run in runs if run.reason), "")
-    if bad is not None and failed and not any(run.gone for run in runs):
-        failed = f"{bad}. Levels that such rows end say nothing of how much the target carries"
-    elif bad is not None:
-        warnings.append(bad)
+    unlike, failed = rows_unlike(kept), ""
+    for run, levels_ in zip(runs, _runs(given), strict=True):
+        bad, why = rows_failing(levels_), run.reason
+        if bad is not None and why and not run.gone:
+            why = f"{bad}. Levels that such rows end say nothing of how much the target carries"
+        elif bad is not None:
+            warnings.append(bad)
+        failed = failed or why
     warnings += [unlike] if unlike else []
     return Evidence(kept, tuple(dict.fromkeys(warnings)), failed)
 

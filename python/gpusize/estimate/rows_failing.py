@@ -14,6 +14,8 @@ __all__ = ["rows_failing"]
 
 TWICE: Final = 2
 """A row that failed once may have met the load."""
+CHANCE: Final = 0.05
+"""Rows of which so many fail each time by chance, at the share that fails at the worst level, are not named."""
 NAMED: Final = 3
 
 
@@ -39,7 +41,10 @@ def rows_failing(levels: Sequence[LevelData]) -> str | None:
         for number, level in enumerate(seen)
     ]
     rows = pl.concat(each).drop_nulls("row").group_by("row").agg(pl.col("sent", "ok").sum(), pl.col("level").n_unique())
-    bad = rows.filter((pl.col("ok") == 0) & (pl.col("sent") >= TWICE) & (pl.col("level") >= TWICE)).sort("row")
+    share = max(1 - int(part["ok"].sum()) / int(part["sent"].sum()) for part in each if part.height)
+    by_chance = rows.height * pl.lit(share).pow(pl.col("sent"))
+    failing = (pl.col("ok") == 0) & (pl.col("sent") >= TWICE) & (pl.col("level") >= TWICE) & (by_chance <= CHANCE)
+    bad = rows.filter(failing).sort("row")
     if not bad.height or 2 * bad.height > rows.height:
         return None
     first = ", ".join(str(row) for row in bad["row"].head(NAMED))

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from gpusize.analysis.failed_requests import quantile_of_all
-from gpusize.analysis.throughput import KEPT_UP, is_brief, overrun_rate, throughput
+from gpusize.analysis.failed_requests import quantile_of_all, told_requests
+from gpusize.analysis.throughput import KEPT_UP, is_brief, overrun_rate, rates_of, throughput
 from gpusize.estimate.crossing import effective_n
 from gpusize.estimate.isotonic import Z_95, crossing_point, decreasing, wilson
 
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["KEPT_UP", "SloLimit", "load_of", "slo_limit"]
 
+NOISE: Final = 0.1
+"""A target that answers less than it kept up with, by no more than this share, answers as much."""
 LEAST_GAP: Final = 0.01
-"""A target that does less when it is overrun carries hardly more than the load that it kept up with."""
+"""Then it carries hardly more."""
 FAILED: Final = -1.0
 """How far a level is from keeping a bound that failed requests break: as one that takes twice as long."""
 
@@ -83,8 +85,10 @@ def slo_limit(levels: Sequence[LevelData], slo: Slo | None) -> SloLimit:
     if at is None:
         return SloLimit("above", loads[-1])
     k = next(i for i, value in enumerate(falling) if value < 0)
-    # Of more than it can do a target answers what it can, unless it does less when it is overrun.
-    right = min(loads[k], max(points[k].most, (1 + LEAST_GAP) * loads[k - 1]))
+    right = loads[k]
+    if points[k].most >= (1 - NOISE) * loads[k - 1]:
+        # Of more than it can do a target answers what it can; one that does far less is overrun.
+        right = min(right, max(points[k].most, (1 + LEAST_GAP) * loads[k - 1]))
     at = min(at, right)
     gap, drop = right - loads[k - 1], falling[k - 1] - falling[k]
     share = (at - loads[k - 1]) / gap
@@ -98,24 +102,34 @@ def _judged(level: LevelData, slo: Slo | None) -> _Kept | None:
     load = load_of(level)
     if load is None or level.state not in ("done", "interrupted"):
         return None
-    answered = overrun_rate(level)
-    # How a level fares that was over before half of its answers had come is told by these alone.
-    behind = answered is not None and (level.imported or not is_brief(level))
-    if behind and answered is not None:
-        found: _Kept | None = _Kept(load, answered / _offered(level, load), KEPT_UP, 1.0, 0.0)
-    elif slo is not None:
-        found = _by_slo(level, slo, load)
-    else:
-        found = None
+    found = _behind(level, load) or (None if slo is None else _by_slo(level, slo, load))
     if found is None and slo is None and level.concurrency is None and (level.imported or not is_brief(level)):
         found = _Kept(load, 1.0, KEPT_UP, 1.0, 0.0)
     if found is None or (level.state == "interrupted" and found.kept >= found.enough):
         return None
-    return found if answered is None else replace(found, most=answered)
+    answered = overrun_rate(level)
+    # What failed, as it waited for too long, might have been answered at a lighter load.
+    return found if answered is None or _fails(level) else replace(found, most=answered)
 
 
-def _offered(level: LevelData, load: float) -> float:
-    return load if level.imported else throughput(level).offered or load
+def _behind(level: LevelData, load: float) -> _Kept | None:
+    """A rate that was not kept up with, which an import's percentiles do not show."""
+    if level.concurrency is not None or (not level.imported and is_brief(level)):
+        return None
+    offered, answered = (load, rates_of(level).achieved) if level.imported else throughput(level)[:2]
+    if not offered or answered is None or answered >= KEPT_UP * offered:
+        return None
+    return _Kept(load, answered / offered, KEPT_UP, 1.0, 0.0)
+
+
+def _fails(level: LevelData) -> bool:
+    """Whether more requests failed than a target that keeps up may leave unanswered."""
+    if level.imported:
+        total, failed = told_requests(level)
+    else:
+        counts = {name: n for name, n in level.outcomes().items() if name not in ("cancelled", "shed")}
+        total, failed = sum(counts.values()), sum(counts.values()) - counts.get("ok", 0)
+    return (failed or 0) > (1 - KEPT_UP) * (total or 0)
 
 
 def _by_slo(level: LevelData, slo: Slo, load: float) -> _Kept | None:

@@ -10,6 +10,7 @@ docs/reference/twin.md has the formulas.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -223,7 +224,7 @@ def _answered(
     several = any(visit.gpus > tested for visit in visits)
     if ClusterLoad.asked_by(question).even and not several:
         found = consistent(found, question.users)
-    found = within_reach(found, max(visit.users for visit in visits if visit.gpus == tested))
+    found = within_reach(found, math.ceil(max(visit.users * tested / visit.gpus for visit in visits)))
     told = details(found, curves)
     if found.replicas is None or found.raw is None:
         return refused(replace(base, reason=found.reason, details=told), visits)
