@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 import typer
 
 from gpusize.cli.app import application
-from gpusize.cli.other_tools import OTHERS
+from gpusize.cli.other_tools import COMMANDS, OTHERS
 from tests.cli.conftest import Gpusize
 
 
@@ -48,6 +49,8 @@ def test_names_of_the_sizing_calculator_work_for_estimates() -> None:
     "typed, answer",
     [
         ("--endpoint", "Use --url URL; for a server of the NeMo Agent Toolkit add --api nat"),
+        ("--remote_endpoint", "Use --url URL; for a server of the NeMo Agent Toolkit add --api nat"),
+        ("--remote_endpoint_timeout", "Use --timeout TIME"),
         ("--offline", "Use gpusize estimate RUNS"),
         ("--offline_mode", "Use gpusize estimate RUNS"),
         ("--output-dir", "Use --out DIR"),
@@ -70,6 +73,17 @@ def test_every_answer_names_an_option_that_there_is() -> None:
         assert name not in known, f"{name} works: it needs no answer"
         assert not other.option or other.option in known
         assert other.option in other.todo or name == "--streaming"
+
+
+@pytest.mark.parametrize("typed", COMMANDS)
+def test_a_command_of_another_tool_is_answered_with_ours(gpusize: Gpusize, typed: str) -> None:
+    done = gpusize(typed, "calc")
+    assert done.code == 2
+    assert done.complaint == f"there is no command '{typed}'. {COMMANDS[typed]}"
+    command: Any = typer.main.get_command(application())
+    for name in re.findall(r"gpusize ((?:cluster )?[a-z]+)", COMMANDS[typed]):
+        *group, last = name.split()
+        assert last in (command.commands[group[0]] if group else command).commands
 
 
 def test_a_command_is_not_answered_with_an_option_that_it_lacks(gpusize: Gpusize) -> None:

@@ -37,10 +37,20 @@ def mistake(error: TyperException, argv: Sequence[str]) -> str:
         return _no_number(param, argv)
     text = error.format_message().rstrip(".")
     if text.startswith("No such command"):
-        return f"there is no command {text.removeprefix('No such command ')}. See gpusize --help"
+        return _no_command(text.removeprefix("No such command "))
     if text.startswith("Got unexpected extra argument"):
         return f"nothing is known about {text.partition('(s) ')[2].strip('()')}. Options begin with --; see --help"
     return f"{text}. See --help"
+
+
+def _no_command(text: str) -> str:
+    from gpusize.cli.other_tools import COMMANDS
+
+    # 'profile'. Did you mean 'prove'?
+    typed = text.split("'")[1] if text.count("'") > 1 else text
+    if typed in COMMANDS:
+        return f"there is no command '{typed}'. {COMMANDS[typed]}"
+    return f"there is no command {text}{'' if text.endswith('?') else '.'} See gpusize --help"
 
 
 def _unknown(option: str, near: Sequence[str], ctx: Any) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-__all__ = ["OTHERS", "ours"]
+__all__ = ["COMMANDS", "OTHERS", "ours"]
 
 
 class Other(NamedTuple):
@@ -36,6 +36,8 @@ OTHERS: Final = {
     # The sizing calculator of the NeMo Agent Toolkit.
     "--endpoint": Other("--url", "Use --url URL; for a server of the NeMo Agent Toolkit add --api nat"),
     "--endpoint-timeout": Other("--timeout", "Use --timeout TIME"),
+    "--remote-endpoint": Other("--url", "Use --url URL; for a server of the NeMo Agent Toolkit add --api nat"),
+    "--remote-endpoint-timeout": Other("--timeout", "Use --timeout TIME"),
     "--offline": _OFFLINE,
     "--offline-mode": _OFFLINE,
     "--target-workflow-runtime": Other("--slo", "Use --slo 'p95 runtime <= 10s', with your seconds"),
@@ -78,6 +80,19 @@ OTHERS: Final = {
     "--ramp-up": Other("--stages", "Use --stages '1/s..20/s@5m, 20/s@10m'"),
 }
 """By the name there, with dashes."""
+
+_CALCULATOR: Final = "Use gpusize run; in place of the offline mode gpusize estimate RUNS"
+COMMANDS: Final = {
+    "profile": _CALCULATOR,
+    "sizing": _CALCULATOR,
+    "calc": _CALCULATOR,
+    "benchmark": "Use gpusize run",
+    "bench": "Use gpusize run",
+    "submitter": "Use gpusize cluster submit",
+    "sampler": "Use gpusize cluster sample",
+    "plotter": "Use gpusize cluster plot",
+}
+"""What answers in place of a command of another tool."""
 
 
 def ours(name: str, known: Collection[str]) -> str | None:
