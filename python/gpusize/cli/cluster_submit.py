@@ -13,6 +13,7 @@ from gpusize.cli.command import Debug, Json, long_command
 if TYPE_CHECKING:
     import typer
 
+    from gpusize.cluster.submit.options import SubmitOptions
     from gpusize.cluster.submit.submit import Submitted
 
 __all__ = ["add"]
@@ -54,6 +55,7 @@ def submit(
     seed: workloads.Seed = 1,
     max_in_flight: workloads.MaxInFlight = 256,
     retries: workloads.Retries = 5,
+    dry_run: workloads.DryRun = False,
     project: Project = "project-0",
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
@@ -74,6 +76,8 @@ def submit(
     from gpusize.report.export import dumps
 
     options = workloads.submit_options(locals())
+    if dry_run:
+        return _print_first(options)
     with progress_line() as say:
         done = submit_workloads(options, output_dir, kubeconfig=kubeconfig, context=context, progress=say)
     if json:
@@ -84,6 +88,19 @@ def submit(
     for text in done.notes:
         note(text)
     return _conclude(done)
+
+
+def _print_first(options: SubmitOptions) -> int:
+    import sys
+
+    from gpusize.cli.shared import note
+    from gpusize.cluster.submit.rendered import first_workload, manifest
+
+    workload = first_workload(options)
+    sys.stdout.write(manifest(workload))
+    count = "" if options.num_workloads is None else f" of {options.num_workloads:,}"
+    note(f"nothing was sent. This is the first workload{count}; a namespace that is not given is the context's")
+    return 0
 
 
 def _conclude(done: Submitted) -> int:

@@ -8,15 +8,55 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
+from ruamel.yaml import YAML
 
 from gpusize.cluster.folder import read_facts, scan_table
+from gpusize.cluster.submit.templates import template_names
 from tests.cli.conftest import Gpusize, gpusize
 from tests.cluster.api_double import ApiDouble, Asked, Reply, refusal
 
 __all__ = ["gpusize"]
+
+
+@pytest.mark.parametrize("kind", ["training", "distributed", "job"])
+def test_a_dry_run_prints_what_would_be_sent_and_asks_no_server(gpusize: Gpusize, tmp_path: Path, kind: str) -> None:
+    asked = ("cluster", "submit", "-t", kind, "--namespace", "runai-project-0")
+    done = gpusize(*asked, "-n", 7, "--dry-run", "-o", "out", "--kubeconfig", tmp_path / "none")
+    assert done.code == 0, done.err
+    assert "nothing was sent. This is the first workload of 7" in done.err
+    assert not (tmp_path / "out").exists()
+    printed = list(YAML(typ="safe").load_all(done.out))
+    with ApiDouble() as double:
+        config = double.kubeconfig(tmp_path)
+        assert gpusize(*asked, "-n", 1, "-o", "sent", "--kubeconfig", config).code == 0
+        created = list(double.objects.values())
+    run = [each["metadata"]["labels"]["gpusize.dev/run"] for each in (printed[0], created[0])]
+    assert sorted(plain(each, run[0]) for each in printed) == sorted(plain(each, run[1]) for each in created)
+
+
+def plain(made: dict[str, Any], run: str) -> str:
+    """An object whatever its run is called, without what a server adds."""
+    kept = {key: value for key, value in made["metadata"].items() if key in ("name", "namespace", "labels")}
+    return json.dumps({**made, "metadata": kept, "status": None}, sort_keys=True).replace(run, "RUN")
+
+
+@pytest.mark.parametrize("kind", template_names())
+def test_every_template_can_be_looked_at(gpusize: Gpusize, kind: str) -> None:
+    done = gpusize("cluster", "submit", "-t", kind, "-n", 1, "--namespace", "team-a", "--dry-run")
+    assert done.code == 0, done.err
+    for each in YAML(typ="safe").load_all(done.out):
+        assert each["metadata"]["namespace"] == "team-a"
+        assert "gpusize.dev/run" in each["metadata"]["labels"]
+
+
+def test_a_dry_run_of_what_cannot_be_made_says_so(gpusize: Gpusize) -> None:
+    done = gpusize("cluster", "submit", "-t", "job", "-n", 1, "--set", "spec.nothing.here[2]=1", "--dry-run")
+    assert done.code == 2
+    assert "spec.nothing" in done.complaint
 
 
 def test_submit_and_clean(gpusize: Gpusize, tmp_path: Path) -> None:
