@@ -10,7 +10,7 @@ from gpusize.analysis.breakdown import breakdown
 from gpusize.analysis.goodput import goodput
 from gpusize.analysis.read_levels import read_levels
 from gpusize.analysis.slo import Slo
-from gpusize.analysis.throughput import is_brief, overrun_rate, responses, throughput
+from gpusize.analysis.throughput import is_brief, kept_up_in_time, overrun_rate, responses, throughput
 from gpusize.estimate.slo_limit import slo_limit
 from gpusize.records.schema import OUTCOMES
 from tests.analysis.open_levels import START_NS, arrivals, columns, open_setting, run_of, sample_down, served
@@ -144,6 +144,18 @@ def test_long_answers_of_many_lengths_are_no_queue():
     lv = made(due, due + np.random.default_rng(5).exponential(10.0, due.size), 10, 20)
     assert throughput(lv).achieved < 0.9 * 10
     assert overrun_rate(lv) is None
+
+
+@pytest.mark.parametrize("took_s, kept_up", [(13.0, True), (13.2, True), (21.0, False), (None, False)])
+def test_a_short_import_whose_last_answers_take_their_time_has_kept_up(took_s, kept_up):
+    """200 requests at 40/s, 8 s each: over within 13 s they waited for nothing; 15 came per second of all that."""
+    counts = {"n": 200, "errors": 0}
+    meta = {"imported": "tool", "counts": counts, "achieved_rate": 200 / (took_s or 13.0), "total_runtime_s": took_s}
+    lv = replace(level(None, columns(np.zeros(1), np.ones(1)), **open_setting(40, 5.0)), meta=meta, percentiles={})
+    lv = replace(lv, percentiles={"service_p100_s": 8.0, "service_p95_s": 8.0})
+    assert kept_up_in_time(lv) is kept_up
+    assert (overrun_rate(lv) is None) is kept_up
+    assert slo_limit([lv], None).kind == ("above" if kept_up else "below")
 
 
 def test_a_burst_does_not_say_how_much_a_target_can_do():

@@ -30,7 +30,17 @@ if TYPE_CHECKING:
 
     from gpusize.analysis.level import LevelData
 
-__all__ = ["KEPT_UP", "Throughput", "achieved_by", "is_brief", "overrun_rate", "rates_of", "responses", "throughput"]
+__all__ = [
+    "KEPT_UP",
+    "Throughput",
+    "achieved_by",
+    "is_brief",
+    "kept_up_in_time",
+    "overrun_rate",
+    "rates_of",
+    "responses",
+    "throughput",
+]
 
 KEPT_UP: Final = 0.95
 """Share of a rate that must be answered for a target to have kept up with it; as the check for saturation has it."""
@@ -140,7 +150,7 @@ def overrun_rate(level: LevelData) -> float | None:
     None of a burst, too: how long its answers took says nothing of how many could come each second. And None where no
     queue grew: requests that take longer than they were due for come later than that, however many can be answered.
     """
-    if level.concurrency is not None or is_ramp(level.setting):
+    if level.concurrency is not None or is_ramp(level.setting) or kept_up_in_time(level):
         return None
     if level.imported:
         offered, answered = level.rate, rates_of(level).achieved
@@ -151,6 +161,21 @@ def overrun_rate(level: LevelData) -> float | None:
     if not offered or answered is None or answered >= KEPT_UP * offered:
         return None
     return answered if level.imported or any(_queue_grew(visit) for visit in level.visits()) else None
+
+
+def kept_up_in_time(level: LevelData) -> bool:
+    """Whether an imported level of a rate lasted no longer than its requests were due for and the longest of them took.
+
+    Its rate is then that of a target that keeps up, however few came per second of the whole: of 200 requests in 5 s
+    that take 8 s each these are 15, not 40. False where the figures do not tell.
+    """
+    if not level.imported or not level.rate:
+        return False
+    n, took_s = (level.meta.get("counts") or {}).get("n"), level.meta.get("total_runtime_s")
+    if not n or not took_s:
+        return False
+    longest_s = level.quantile("service", 1.0)
+    return longest_s is not None and float(took_s) <= int(n) / level.rate / KEPT_UP + longest_s
 
 
 def _queue_grew(visit: LevelData) -> bool:

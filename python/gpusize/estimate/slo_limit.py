@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from gpusize.analysis.failed_requests import quantile_of_all, told_requests
-from gpusize.analysis.throughput import KEPT_UP, is_brief, overrun_rate, rates_of, throughput
+from gpusize.analysis.throughput import KEPT_UP, is_brief, kept_up_in_time, overrun_rate, rates_of, throughput
 from gpusize.estimate.crossing import effective_n
 from gpusize.estimate.isotonic import Z_95, crossing_point, decreasing, wilson
 
@@ -114,7 +114,7 @@ def _judged(level: LevelData, slo: Slo | None) -> _Kept | None:
 
 def _behind(level: LevelData, load: float) -> _Kept | None:
     """A rate that was not kept up with, which an import's percentiles do not show."""
-    if level.concurrency is not None or (not level.imported and is_brief(level)):
+    if level.concurrency is not None or kept_up_in_time(level) or (not level.imported and is_brief(level)):
         return None
     offered, answered = (load, rates_of(level).achieved) if level.imported else throughput(level)[:2]
     if not offered or answered is None or answered >= KEPT_UP * offered:
