@@ -56,9 +56,7 @@ Process = Annotated[str, option("Arrivals at a rate: poisson or constant.", "NAM
 Seed = Annotated[int, listed("seed", RATE)]
 MaxInFlight = Annotated[int, option("Most requests under way at once.", "N", RATE, min=1)]
 Retries = Annotated[int, option("Send a request again this often that was put off or failed.", "N", min=0)]
-DryRun = Annotated[
-    bool, option("Print the first workload as YAML, and send nothing; no cluster is needed.", names=("--dry-run",))
-]
+DryRun = Annotated[bool, option("Print what would be done, and stop.", names=("--dry-run",))]
 StartAfter = Annotated[str, option("Start a bound pod after this long.", "DELAY", "Pods")]
 RunFor = Annotated[
     str | None, option("End a ready pod after this long, if it may end.", "DELAY", "Pods", show_default="never")
