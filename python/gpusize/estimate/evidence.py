@@ -56,7 +56,8 @@ class Evidence:
         found = replace(answer, warnings=tuple(dict.fromkeys((*self.warnings, *answer.warnings))))
         if answer.answered or not self.failed:
             return found
-        rest = (*self.warnings, f"the other levels give no number either: {answer.reason}", *answer.warnings)
+        said = [each for each in self.warnings if not self.failed.startswith(each)]
+        rest = (*said, f"the other levels give no number either: {answer.reason}", *answer.warnings)
         details = {**answer.details, "refusal": REFUSAL}
         return replace(found, reason=self.failed, warnings=tuple(dict.fromkeys(rest)), details=details)
 
@@ -78,9 +79,9 @@ def evidence(levels: Iterable[LevelData]) -> Evidence:
     unlike, failed = rows_unlike(kept), ""
     for run, levels_ in zip(runs, _runs(given), strict=True):
         bad, why = rows_failing(levels_), run.reason
-        if bad is not None and why and not run.gone:
+        if bad is not None and run.doubted and not run.gone:
             why = f"{bad}. Levels that such rows end say nothing of how much the target carries"
-        elif bad is not None:
+        if bad is not None:
             warnings.append(bad)
         failed = failed or why
     warnings += [unlike] if unlike else []
