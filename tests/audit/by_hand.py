@@ -130,14 +130,15 @@ class Hand:
         if not passes or self.meta["setting"].get("duration_s"):
             return came, begun, closed
         due = [row for row in self.rows if begun < row["due_ns"] <= closed]
-        took = [row["end_ns"] - row["due_ns"] for row in due if row["outcome"] == "ok"]
-        if self.slots < 2 or len(due) < self.slots or len(took) < len(due) or not sum(took):
+        failed = any(row["outcome"] != "ok" for row in self.rows)
+        if failed or self.slots < 2 or len(due) < self.slots or len(self.rows) >= 20 * self.slots:
             return came, begun, closed
+        took = [row["end_ns"] - row["due_ns"] for row in due]
         mean = sum(took) / len(took)
         spread = math.sqrt(sum((x - mean) ** 2 for x in took) / (len(took) - 1))
         waves = math.ceil(len(due) / self.slots) + 1
         idle = max(row["end_ns"] for row in due) - begun > 1.1 * waves * mean
-        if len(due) >= 20 * self.slots or spread >= 0.15 * mean or idle:
+        if not mean or spread >= 0.15 * mean or idle:
             return came, begun, closed
         return due, begun, begun + sum(took) / self.slots
 

@@ -80,11 +80,6 @@ class Look(NamedTuple):
     failed: int = 0
     ended: int = 0
 
-    @property
-    def is_dead(self) -> bool:
-        """Whether nearly nothing was answered, or nothing any more: a few errors too many are no failed target."""
-        return self.broke and (self.fading or not self.ended or self.failed >= MOST * self.ended)
-
 
 def causes(looks: Sequence[Look]) -> list[Cause | None]:
     """Why each of the visits broke, in the order in which they were measured; None for those that held.
@@ -106,8 +101,8 @@ def causes(looks: Sequence[Look]) -> list[Cause | None]:
 def _cause(looks: Sequence[Look], number: int) -> Cause:
     mine = looks[number]
     after, later = _told(looks, number), looks[number + 1 :]
-    # A load that had held answers next to nothing, or more of it fails than did by chance.
-    if after is not None and after.broke and (after.is_dead or _more(after, _held(looks, after.load))):
+    # A load that had held is not answered any more, or more of it fails than did by chance.
+    if after is not None and after.broke and (after.fading or _more(after, _held(looks, after.load))):
         return "failed"
     lowest = min(each.load for each in looks)
     if mine.fading and all(each.broke for each in later) and any(each.load <= lowest for each in later):
@@ -131,7 +126,8 @@ def _held(looks: Sequence[Look], load: float) -> list[Look]:
 def _more(mine: Look, lower: Sequence[Look]) -> bool:
     """Whether more requests failed than their share at lower loads makes by chance (Fisher's exact test).
 
-    A level of few requests is stopped for one or two that fail: a bad row of the dataset does that at any load.
+    So they did where most of them failed, and where nobody counted. A level of few requests is stopped for one or two
+    that fail: a bad row of the dataset does that at any load.
     """
     failed, ended = sum(each.failed for each in lower), sum(each.ended for each in lower)
     if not (mine.ended and ended) or mine.failed >= MOST * mine.ended:

@@ -5,8 +5,9 @@ the requests of a short level are all kept, those of its drain included.
 
 - Closed loop: from when all slots run this level's requests to the close. Where fewer answers came by then than there
   are slots, as with one pass, from the start to the last answer. A level of few passes closes as the first answer of
-  its last wave comes, which may be most of a wave too early: by Little's law it answers as many requests per second as
-  there are slots, over the mean time of those behind each slot's first, be they answered after the close.
+  its last wave comes. Where all take about as long that is most of a wave too early: by Little's law it answers as many
+  requests per second as there are slots, over the mean time of those behind each slot's first, be they answered after
+  the close.
 - Open loop: in a window as long as that in which requests were due, begun as much later as the first answer took. A
   target that cannot keep up answers later and later: counted by due time it would look as fast as the load. Where
   requests were due for less time than half of the answers took, and the answers came further apart than they were due,
@@ -130,7 +131,8 @@ def responses(visit: LevelData, *columns: str) -> tuple[pl.LazyFrame, int, float
     """The responses of a single visit that make its achieved rate, with columns as ``LevelData.requests``.
 
     Returns:
-        Their rows, the number of all of them (of a sampled level more than have a row), and seconds in which they came.
+        Their rows, the number of all of them (of a sampled level more than have a row), and the seconds that the rate
+        divides them by: in which they came, or that the slots took for them.
     """
     found = _responses(visit)
     return _rows(visit, found.low, found.high, *columns, by_due=found.by_due), found.answered, found.length_s
@@ -271,18 +273,21 @@ def _slots_took_s(visit: LevelData, low: int, high: int) -> float | None:
 
     slots, setting = visit.concurrency or 1, visit.setting
     by_count = visit.meta.get("stop_reason", "count") == "count" and not setting.get("duration_s")
-    paused = (think_s(setting) or (1.0, ""))[0] > 0
+    paused = (think_s(setting) or (1.0, 0.0))[0] > 0
     # One slot alone makes no waves.
     if slots < 2 or is_ramp(setting) or visit.sampled > 1 or paused or not by_count:
         return None
-    took, ended = pl.col("end_ns") - pl.col("due_ns"), pl.col("end_ns").max()
-    ok = (pl.col("outcome").cast(pl.String) == "ok").sum()
-    # The first of each slot found the target empty.
-    due = visit.requests("outcome").filter(pl.col("due_ns").is_between(low, high, closed="right"))
-    columns = (pl.len(), ok.alias("ok"), took.mean().alias("mean"), took.std().alias("spread"), ended.alias("last"))
-    requests, answered, mean_ns, spread, last = due.select(columns).collect(engine="streaming").row(0)
+    outcomes = visit.meta.get("outcomes") or {}
+    sent = sum(outcomes.values())
     # Failures are followed by pauses, in which a slot does nothing.
-    if not slots <= requests < FEW_ROUNDS * slots or answered < requests or not mean_ns or spread is None:
+    if not slots <= sent < FEW_ROUNDS * slots or outcomes.get("ok", 0) < sent:
+        return None
+    took, ended = pl.col("end_ns") - pl.col("due_ns"), pl.col("end_ns").max()
+    # The first of each slot found the target empty.
+    due = visit.requests().filter(pl.col("due_ns").is_between(low, high, closed="right"))
+    columns = (pl.len(), took.mean().alias("mean"), took.std().alias("spread"), ended.alias("last"))
+    requests, mean_ns, spread, last = due.select(columns).collect(engine="streaming").row(0)
+    if requests < slots or not mean_ns or spread is None:
         return None
     waves = math.ceil(requests / slots) + 1
     if spread >= EVEN * mean_ns or last - low > IDLE * waves * mean_ns:

@@ -94,7 +94,7 @@ def default_answer(
             tested = [level for level in tested if level.concurrency != top]
         answer = unmissed(answer, tested, question, line, measure=not beyond)
         if question.rate is not None and not answer.answered:
-            answer = _levelled_off(answer, ask("scaling", usable))
+            answer = _at_least(answer, ask("scaling", usable))
     follow = answer.next_levels
     if not (answer.answered or follow or answer.next_counts or _fails(usable, question)):
         follow = _beside(usable, question)
@@ -108,7 +108,7 @@ def default_answer(
     return replace(answer, warnings=tuple(dict.fromkeys((*said, *answer.warnings))), next_levels=follow)
 
 
-def _levelled_off(answer: Estimate, scaling: Estimate) -> Estimate:
+def _at_least(answer: Estimate, scaling: Estimate) -> Estimate:
     """The refusal with what is needed at least, where more users bring no more throughput although all SLOs are kept.
 
     At that rate requests that come when they like would wait without end, so it is a bound and no answer.

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
+from gpusize.analysis.broken import failed_of
 from gpusize.analysis.failed_requests import quantile_of_all, told_requests
 from gpusize.analysis.throughput import KEPT_UP, is_brief, kept_up_in_time, overrun_rate, rates_of, throughput
 from gpusize.estimate.crossing import effective_n
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
     from gpusize.analysis.slo import Slo
 
-__all__ = ["KEPT_UP", "SloLimit", "load_of", "slo_limit"]
+__all__ = ["SloLimit", "load_of", "slo_limit"]
 
 NOISE: Final = 0.1
 """A target that answers less than it kept up with, by no more than this share, answers as much."""
@@ -125,11 +126,10 @@ def _behind(level: LevelData, load: float) -> _Kept | None:
 def _fails(level: LevelData) -> bool:
     """Whether more requests failed than a target that keeps up may leave unanswered."""
     if level.imported:
-        total, failed = told_requests(level)
+        ended, failed = told_requests(level)
     else:
-        counts = {name: n for name, n in level.outcomes().items() if name not in ("cancelled", "shed")}
-        total, failed = sum(counts.values()), sum(counts.values()) - counts.get("ok", 0)
-    return (failed or 0) > (1 - KEPT_UP) * (total or 0)
+        failed, ended = failed_of(level.outcomes())
+    return failed > (1 - KEPT_UP) * ended
 
 
 def _by_slo(level: LevelData, slo: Slo, load: float) -> _Kept | None:

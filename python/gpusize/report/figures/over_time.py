@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from gpusize.analysis.throughput import KEPT_UP
 from gpusize.report.figures import style
 from gpusize.report.figures.timeline import Timeline, timeline
 from gpusize.report.summary.source import ReportSource, SloView
@@ -229,8 +230,6 @@ def _mark_levels(axes: Sequence[Axes], made: Timeline, scale: float) -> None:
             axes[0].annotate(doubt, (span.start_s * scale, 1.0), xytext=(1, 13), color=style.LIMIT, **text)
 
 
-_KEPT_UP: Final = 0.95
-"""Share of the offered requests from which the target kept up."""
 _PILE: Final = 0.1
 """Share of the most requests in flight from which they were piling up."""
 _CAUGHT_UP: Final = 0.15
@@ -302,7 +301,7 @@ def _behind(made: Timeline) -> tuple[float, float, float, float] | None:
     if peak - first + 1 < _BINS:
         return None
     offered, achieved = (float(each[first : peak + 1].mean()) for each in (made.offered, made.achieved))
-    if achieved >= _KEPT_UP * offered or _only_in_flight(made, first, peak):
+    if achieved >= KEPT_UP * offered or _only_in_flight(made, first, peak):
         return None
     return first * made.width_s, (peak + 1) * made.width_s, offered, achieved
 
@@ -317,4 +316,4 @@ def _only_in_flight(made: Timeline, first: int, peak: int) -> bool:
         return False
     rate = float(made.offered[max(first, peak - _BINS) : peak + 1].max())
     waiting = float(made.in_flight[peak]) - rate * float(np.quantile(known, _SHORT))
-    return waiting <= (1 - _KEPT_UP) * float(made.offered[first : peak + 1].sum()) * made.width_s
+    return waiting <= (1 - KEPT_UP) * float(made.offered[first : peak + 1].sum()) * made.width_s

@@ -26,7 +26,7 @@ from gpusize.analysis.windows import LITTLE_TOLERANCE
 from gpusize.base.errors import ConfigError, PathMissing, UsageError
 from gpusize.base.text import decode
 from gpusize.records.schema import SCHEMA_VERSION
-from gpusize.studies.imports.figure_levels import Remarks
+from gpusize.studies.imports.figure_levels import KEPT_UP, Remarks
 from gpusize.studies.imports.perf_analyzer_rows import RATE, THROUGHPUT, USERS, Row, gpu_values, parse_rows
 from gpusize.studies.imports.perf_analyzer_text import is_printed, parse_text
 from gpusize.studies.imports.run_folder import Imported, run_of, write_run
@@ -35,8 +35,6 @@ from gpusize.studies.imports.whole_file import read_whole
 __all__ = ["PerfAnalyzerImport", "import_perf_analyzer", "looks_like", "missing_levels", "read_perf_analyzer"]
 
 US: Final = 1e-6
-KEPT_UP: Final = 0.95
-"""Share of a rate below which it was not sent as asked for."""
 _PARTS: Final = (
     *("Client Send", "Network+Server Send/Recv", "Server Queue", "Server Compute Input", "Server Compute Infer"),
     *("Server Compute Output", "Client Recv"),
