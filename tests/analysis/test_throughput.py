@@ -13,6 +13,7 @@ from gpusize.analysis.slo import Slo
 from gpusize.analysis.throughput import is_brief, kept_up_in_time, overrun_rate, responses, throughput
 from gpusize.estimate.slo_limit import slo_limit
 from gpusize.records.schema import OUTCOMES
+from tests.analysis.closed_levels import alone, passes_of, queued, shared
 from tests.analysis.open_levels import START_NS, arrivals, columns, open_setting, run_of, sample_down, served
 from tests.analysis.synthetic import MS, SOURCE, closed, level, lognormal_ns
 
@@ -244,14 +245,33 @@ def test_a_level_whose_drain_is_kept_is_as_fast_as_a_long_one(seconds):
     assert found.offered == pytest.approx(count / mean_s, rel=0.3 if seconds < 5 else 0.05)
 
 
-@pytest.mark.parametrize("passes", [2, 3, 10])
-def test_a_level_by_passes_is_not_slowed_by_its_last_requests(passes):
-    """The last of them runs alone: what was answered while all slots were busy is the target's rate."""
-    service = lognormal_ns(5, 80 * MS, 0.4)
-    lv = level(32, closed(32, service, count=32 * passes), passes=passes)
-    found = throughput(lv)
-    assert found.achieved == pytest.approx(ends_per_s(lv))
-    assert found.achieved == pytest.approx(32 / (0.08 * np.exp(0.08)), rel=0.2 if passes == 2 else 0.12)
+@pytest.mark.parametrize("passes", [2, 3, 5, 10, 25])
+@pytest.mark.parametrize(
+    "target, capacity", [(alone, 24.0), (queued, 6.0), (shared, 1.0)], ids=["alone", "queued", "shared"]
+)
+def test_few_passes_answer_as_many_a_second_as_many(target, capacity, passes):
+    """Counted by when they came they were a fourth too few of two passes where requests share, or do not."""
+    found = [throughput(passes_of(target, 24, passes, seed)) for seed in range(12)]
+    assert np.mean([each.achieved for each in found]) == pytest.approx(capacity, rel=0.07)
+    assert [each.tokens_out for each in found] == pytest.approx([20 * (each.achieved or 0) for each in found])
+
+
+def test_a_slow_first_request_of_each_slot_is_not_the_rate():
+    """Sixteen users, 1 s each but for the first, 30 s: the rate is no lower than that of all answers to the last."""
+    service = lognormal_ns(3, 1000 * MS, 0.4)
+    columns_ = closed(16, lambda k: 30_000 * MS if k < 16 else service(k), count=16 * 10)
+    found = throughput(level(16, columns_, passes=10))
+    length_s = (max(columns_["end_ns"]) - min(columns_["due_ns"])) / 1e9
+    assert found.achieved >= 160 / length_s * (1 - 1e-9)
+
+
+def test_few_passes_with_idle_slots_are_counted_as_they_came():
+    """Each slot waits 60 ms between an answer and its next request, which the generator took."""
+    service = lognormal_ns(3, 100 * MS, 0.4)
+    columns_ = closed(8, lambda k: service(k) + 60 * MS, count=24)
+    columns_["end_ns"] = [end - 60 * MS for end in columns_["end_ns"]]
+    found = throughput(level(8, columns_, passes=3))
+    assert found.achieved <= 8 / 0.16
 
 
 @pytest.mark.parametrize("passes", [2, 3, 5, 15])
@@ -261,9 +281,9 @@ def test_answers_that_come_in_waves_are_as_many_per_second_in_few_passes_as_in_m
     lv = level(users, waves(users, passes), passes=passes)
     found = throughput(lv)
     assert found.achieved == pytest.approx(5 * min(users, 8), rel=1e-6)
-    answered, counted, length_s = responses(lv, "seq")
-    assert counted / length_s == pytest.approx(found.achieved)
-    assert answered.collect().height == counted
+    of = responses(lv, "seq")
+    assert of.answered / of.length_s == pytest.approx(found.achieved)
+    assert of.rows.collect().height == of.answered
 
 
 def test_slots_that_stand_idle_are_no_faster_than_they_are():

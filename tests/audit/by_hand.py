@@ -130,17 +130,25 @@ class Hand:
         if not passes or self.meta["setting"].get("duration_s"):
             return came, begun, closed
         due = [row for row in self.rows if begun < row["due_ns"] <= closed]
-        failed = any(row["outcome"] != "ok" for row in self.rows)
-        if failed or self.slots < 2 or len(due) < self.slots or len(self.rows) >= 20 * self.slots:
+        failed, n = any(row["outcome"] != "ok" for row in self.rows), len(self.rows)
+        if failed or self.slots < 2 or len(due) < self.slots or not 2 * self.slots <= n < 20 * self.slots:
             return came, begun, closed
         took = [row["end_ns"] - row["due_ns"] for row in due]
         mean = sum(took) / len(took)
         spread = math.sqrt(sum((x - mean) ** 2 for x in took) / (len(took) - 1))
-        waves = math.ceil(len(due) / self.slots) + 1
-        idle = max(row["end_ns"] for row in due) - begun > 1.1 * waves * mean
-        if not mean or spread >= 0.15 * mean or idle:
+        if mean and spread < 0.15 * mean:
+            waves = math.ceil(len(due) / self.slots) + 1
+            idle = max(row["end_ns"] for row in due) - begun > 1.1 * waves * mean
+            return (came, begun, closed) if idle else (due, begun, begun + sum(took) / self.slots)
+        start = self.meta["start_ns"]
+        busy = sum(max(0, min(row["end_ns"], closed) - row["due_ns"]) for row in self.rows)
+        if self.window[0] > start or 1.1 * busy < self.slots * (closed - start):
             return came, begun, closed
-        return due, begun, begun + sum(took) / self.slots
+        ranked = [row["end_ns"] - row["due_ns"] for row in sorted(self.rows, key=lambda row: row["due_ns"])]
+        first, later = ranked[: self.slots], ranked[self.slots :]
+        slow = max(sum(first) / len(first), sum(later) / len(later))
+        length = min(n * slow / self.slots, max(row["end_ns"] for row in self.rows) - start)
+        return self.rows, start, start + length
 
     def came(self) -> tuple[list[Request], float, float]:
         """The answers that came while the load went on, and from when to when that was."""

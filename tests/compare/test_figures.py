@@ -14,6 +14,7 @@ from gpusize.analysis.compare.figures import figure, usual_figures
 from gpusize.analysis.level import LevelData
 from gpusize.base.errors import SloError
 from gpusize.records.schema import OUTCOMES, outcome_dtype, record_dtypes
+from tests.analysis.closed_levels import alone, passes_of, queued, shared
 from tests.estimate.virtual import level
 
 
@@ -158,3 +159,11 @@ def test_usual_figures_are_those_that_are_known() -> None:
     assert [each.name for each in usual_figures([independent(100, 1)])] == [
         *("p50 runtime", "p95 runtime", "p99 runtime", "achieved rate", "output rate", "error share")
     ]
+
+
+@pytest.mark.parametrize("target", [alone, queued, shared], ids=["alone", "queued", "shared"])
+@pytest.mark.parametrize("name", ["achieved rate", "output rate"])
+def test_the_error_of_a_rate_of_few_passes_is_as_wide_as_such_levels_differ(target: Any, name: str) -> None:
+    found = [figure(name).measure(passes_of(target, 32, 12, seed)) for seed in range(40)]
+    spread = float(np.std([math.log(each.value) for each in found]))
+    assert float(np.median([each.error for each in found])) == pytest.approx(spread, rel=0.4)

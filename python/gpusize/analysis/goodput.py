@@ -40,11 +40,11 @@ def goodput(level: LevelData, slos: Sequence[Slo]) -> tuple[float | None, float 
     due_known = level.due_known or level.concurrency is not None
     columns = {name for slo in asked for origin in (FROM_DUE, FROM_SENT) for name in _timed(slo, origin).columns}
     found = [responses(visit, *sorted(columns)) for visit in level.visits()]
-    length_s = sum(each_s for _, _, each_s in found)
+    length_s = sum(each.length_s for each in found)
     if length_s <= 0:
         return None, None
     from_due, from_sent = (
-        sum(count * _share(rows, asked, origin) for rows, count, _ in found) for origin in (FROM_DUE, FROM_SENT)
+        sum(each.answered * _share(each.rows, asked, origin) for each in found) for origin in (FROM_DUE, FROM_SENT)
     )
     return from_due / length_s if due_known else None, from_sent / length_s
 

@@ -112,7 +112,7 @@ def _over(
         much, rate = drawn(visit), done(rates_of(visit))
         if much is None or not rate:
             return None
-        length_s = responses(visit)[2] if len(visits) > 1 else 1.0
+        length_s = responses(visit).length_s if len(visits) > 1 else 1.0
         above += much * length_s
         below += rate * length_s
     return above / below if below > 0 and above > 0 else None

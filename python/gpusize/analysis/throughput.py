@@ -4,10 +4,8 @@ Answers count by when they came, over the time in which they could: no window go
 the requests of a short level are all kept, those of its drain included.
 
 - Closed loop: from when all slots run this level's requests to the close. Where fewer answers came by then than there
-  are slots, as with one pass, from the start to the last answer. A level of few passes closes as the first answer of
-  its last wave comes. Where all take about as long that is most of a wave too early: by Little's law it answers as many
-  requests per second as there are slots, over the mean time of those behind each slot's first, be they answered after
-  the close.
+  are slots, as with one pass, from the start to the last answer. Of few passes by how long the slots took for them
+  (``gpusize.analysis.few_passes``).
 - Open loop: in a window as long as that in which requests were due, begun as much later as the first answer took. A
   target that cannot keep up answers later and later: counted by due time it would look as fast as the load. Where
   requests were due for less time than half of the answers took, and the answers came further apart than they were due,
@@ -21,7 +19,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gpusize.analysis.delivery.intended import is_ramp, think_s
+from gpusize.analysis.delivery.intended import is_ramp
+from gpusize.analysis.few_passes import few_passes
 from gpusize.analysis.metrics import NS_PER_S
 from gpusize.analysis.stop_cause import WHOLE
 from gpusize.analysis.windows import filled_of
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KEPT_UP",
+    "Responses",
     "Throughput",
     "achieved_by",
     "is_brief",
@@ -46,12 +46,6 @@ __all__ = [
 KEPT_UP: Final = 0.95
 """Share of a rate that must be answered for a target to have kept up with it; as the check for saturation has it."""
 
-FEW_ROUNDS: Final = 20
-"""A level by count with fewer requests per slot, which come in waves to its end, is counted by how long they took."""
-EVEN: Final = 0.15
-"""With a smaller standard deviation of the runtimes, over their mean, they come in waves."""
-IDLE: Final = 1.1
-"""Slots that take so many times as long as their requests are not busy all the time."""
 RISEN: Final = 1.5
 """Runtimes that grow by such a factor in a level show a queue that grows."""
 BURST: Final = 0.1
@@ -81,6 +75,22 @@ class Throughput(NamedTuple):
     achieved: float | None
     tokens_out: float | None
     tokens_in: float | None
+
+
+class Responses(NamedTuple):
+    """What makes the achieved rate of a visit.
+
+    Attributes:
+        rows: its responses.
+        answered: the number of all of them, of a sampled level more than have a row.
+        length_s: the seconds that the rate divides them by: in which they came, or that the slots took for them.
+        by_due: whether the slots took so long for them, of a level of few passes.
+    """
+
+    rows: pl.LazyFrame
+    answered: int
+    length_s: float
+    by_due: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +137,11 @@ def rates_of(level: LevelData) -> Throughput:
     return Throughput(None, *(None if each is None else float(each) for each in told))
 
 
-def responses(visit: LevelData, *columns: str) -> tuple[pl.LazyFrame, int, float]:
-    """The responses of a single visit that make its achieved rate, with columns as ``LevelData.requests``.
-
-    Returns:
-        Their rows, the number of all of them (of a sampled level more than have a row), and the seconds that the rate
-        divides them by: in which they came, or that the slots took for them.
-    """
+def responses(visit: LevelData, *columns: str) -> Responses:
+    """The responses of a single visit that make its achieved rate, with columns as ``LevelData.requests``."""
     found = _responses(visit)
-    return _rows(visit, found.low, found.high, *columns, by_due=found.by_due), found.answered, found.length_s
+    rows = _rows(visit, found.low, found.high, *columns, by_due=found.by_due)
+    return Responses(rows, found.answered, found.length_s, found.by_due)
 
 
 def is_brief(level: LevelData) -> bool:
@@ -252,47 +258,20 @@ def _rows(visit: LevelData, low: int, high: int, *columns: str, by_due: bool = F
 def _counted(visit: LevelData) -> _Responses:
     import polars as pl
 
-    low, high = _busy_window(visit) if visit.concurrency is not None else _response_window(visit)[:2]
-    took_s = _slots_took_s(visit, low, high)
+    few = None
+    if visit.concurrency is None:
+        low, high = _response_window(visit)[:2]
+    else:
+        low, high = _busy_window(visit)
+        few = few_passes(visit, low, high)
+        low, high = (low, high) if few is None else few[:2]
     tokens = [pl.col(name).cast(pl.Int64) for name in ("tokens_out", "tokens_in")]
     sums = [pl.when(each.count() > 0).then(each.sum()).alias(name) for each, name in zip(tokens, "oi", strict=True)]
-    rows = _rows(visit, low, high, by_due=took_s is not None)
+    rows = _rows(visit, low, high, by_due=few is not None)
     count, tokens_out, tokens_in = rows.select(pl.len(), *sums).collect(engine="streaming").row(0)
-    length_s = _span_s(low, high) if took_s is None else took_s
-    found = _Responses(count, count, tokens_out, tokens_in, length_s, low, high, by_due=took_s is not None)
+    length_s = _span_s(low, high) if few is None else few.took_s
+    found = _Responses(count, count, tokens_out, tokens_in, length_s, low, high, by_due=few is not None)
     return found if visit.sampled == 1 else _of_all(found, visit)
-
-
-def _slots_took_s(visit: LevelData, low: int, high: int) -> float | None:
-    """How long all slots together took for the requests due in a window, where those come in waves to a level's end.
-
-    None where they do not, also paused or were cut off, or where it is long enough to count what came. Where runtimes
-    differ a drain flatters them: the last requests share the target with fewer and fewer.
-    """
-    import polars as pl
-
-    slots, setting = visit.concurrency or 1, visit.setting
-    by_count = visit.meta.get("stop_reason", "count") == "count" and not setting.get("duration_s")
-    paused = (think_s(setting) or (1.0, 0.0))[0] > 0
-    # One slot alone makes no waves.
-    if slots < 2 or is_ramp(setting) or visit.sampled > 1 or paused or not by_count:
-        return None
-    outcomes = visit.meta.get("outcomes") or {}
-    sent = sum(outcomes.values())
-    # Failures are followed by pauses, in which a slot does nothing.
-    if not slots <= sent < FEW_ROUNDS * slots or outcomes.get("ok", 0) < sent:
-        return None
-    took, ended = pl.col("end_ns") - pl.col("due_ns"), pl.col("end_ns").max()
-    # The first of each slot found the target empty.
-    due = visit.requests().filter(pl.col("due_ns").is_between(low, high, closed="right"))
-    columns = (pl.len(), took.mean().alias("mean"), took.std().alias("spread"), ended.alias("last"))
-    requests, mean_ns, spread, last = due.select(columns).collect(engine="streaming").row(0)
-    if requests < slots or not mean_ns or spread is None:
-        return None
-    waves = math.ceil(requests / slots) + 1
-    if spread >= EVEN * mean_ns or last - low > IDLE * waves * mean_ns:
-        return None
-    return float(mean_ns) * int(requests) / NS_PER_S / slots
 
 
 def _ok(visit: LevelData, *columns: str) -> pl.LazyFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from gpusize.analysis.compare.blocks import FEWEST_BLOCKS, block_error
 from gpusize.analysis.metrics import METRICS, NS_PER_S, metric
@@ -225,19 +225,27 @@ def _rate(level: LevelData, field: str) -> Measured:
 
 
 def _counts(visit: LevelData, field: str) -> NDArray[np.float64]:
-    """Answers (or their tokens) by equal pieces of the time in which they came."""
+    """Answers (or their tokens) by equal pieces of the time in which they came.
+
+    Of a level of few passes, whose rate is by how long its requests took: what each adds to the ratio, less what it
+    took (Taylor's linearisation; Cochran 1977, section 6.3), in the order in which they were due.
+    """
     import numpy as np
 
-    rows, answered, length_s = responses(visit, "end_ns", "tokens_out")
-    frame: pl.DataFrame = rows.select("end_ns", "tokens_out").collect()
-    if frame.height < FEWEST_BLOCKS * _PER_PIECE or length_s <= 0:
+    found = responses(visit, "due_ns", "end_ns", "tokens_out")
+    frame: pl.DataFrame = found.rows.select("due_ns", "end_ns", "tokens_out").sort("due_ns").collect()
+    if frame.height < FEWEST_BLOCKS * _PER_PIECE or found.length_s <= 0:
         return np.empty(0)
-    pieces, _ = _pieces(frame.height)
+    pieces, each = _pieces(frame.height)
     ends = frame["end_ns"].to_numpy()
-    weights: Any = None if field == "achieved" else frame["tokens_out"].fill_null(0).to_numpy()
+    done = np.ones(ends.size) if field == "achieved" else frame["tokens_out"].fill_null(0).to_numpy().astype(float)
+    if found.by_due:
+        took = ends - frame["due_ns"].to_numpy()
+        adds: NDArray[np.float64] = 1 + done / (done.mean() or 1.0) - took / took.mean()
+        return np.asarray(adds[: pieces * each].reshape(pieces, each).mean(axis=1))
     last = int(ends.max())
-    counted, _ = np.histogram(ends, bins=pieces, range=(last - length_s * NS_PER_S, last), weights=weights)
-    return counted.astype(float) * answered / frame.height
+    counted, _ = np.histogram(ends, bins=pieces, range=(last - found.length_s * NS_PER_S, last), weights=done)
+    return counted.astype(float) * found.answered / frame.height
 
 
 def _error_share(level: LevelData) -> Measured:
