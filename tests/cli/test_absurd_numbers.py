@@ -100,6 +100,7 @@ LOADS: Final[Mapping[str, Mapping[str, Any]]] = {
     "count": {"rates": [5]},
     "duration_s": {},
     "warmup_s": {"duration_s": 1},
+    "wait_between_s": {"duration_s": 1},
     "drain_s": {"duration_s": 1},
     "max_error_share": {"duration_s": 1},
     "seed": {"duration_s": 1},

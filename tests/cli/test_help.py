@@ -129,6 +129,7 @@ def test_defaults_in_the_help_are_those_that_hold() -> None:
         "balance": target.balance,
         "method": target.method,
         "streams": str(target.streams),
+        "wait_between": f"{load.wait_between_s:g}s",
         "drain": f"{load.drain_s:g}s",
         "seed": str(load.seed),
         "process": load.process,

@@ -139,6 +139,7 @@ def test_plans_are_json(concurrencies, seed, count, duration_s):
         ({"warmup_s": -1}, "warmup_s must be 0 s or more, not -1 s"),
         ({"duration_s": 5, "warmup_s": 5}, "warm-up"),
         ({"drain_s": float("nan")}, "not a number"),
+        ({"stages": "1/s@1s", "wait_between_s": 1.0}, "nothing to wait between"),
         ({"max_error_share": 1.5}, "not a share"),
         ({"process": "bursty"}, "not an arrival process"),
         ({"order": "random"}, "not an order"),

@@ -245,6 +245,7 @@ CASES: dict[str, Case] = {
     **load("duration", "5s", more={"passes": GONE}, duration_s=5.0),
     "warmup": Case({"passes": GONE, "duration": "5s", "warmup": "1s"},
                    load={"passes": GONE, "duration_s": 5.0, "warmup_s": 1.0}),
+    **load("wait_between", "4s", wait_between_s=4.0),
     **load("drain", "3s", drain_s=3.0),
     **load("max_error_rate", 0.2, max_error_share=0.2),
     "order": Case({"order": "shuffled"}, load={"order": "shuffled"}, words={"shuffle": True}),

@@ -78,6 +78,35 @@ def test_levels_that_only_drain_hold_no_further_one_up(store: RunStore) -> None:
     assert engine.log.index("queue 3") < engine.log.index("outcome 0")
 
 
+@pytest.mark.parametrize("load", [Load(rates=(1, 2, 3), duration_s=1), Load(concurrencies=(1, 2, 4), duration_s=1)])
+def test_levels_that_wait_between_begin_when_all_is_answered(store: RunStore, load: Load) -> None:
+    engine = FakeEngine(looks=3)
+    sweep(engine, store, wait_s=60.0, now_s=lambda: 0.0).run(steps_of(load))
+    assert engine.log == ["queue 0", "queue 1", "outcome 0", "queue 2", "outcome 1", "outcome 2"]
+    assert engine.most_waiting == 1
+
+
+def test_levels_that_wait_between_wait_no_longer_than_asked(store: RunStore) -> None:
+    """The first level sends for three looks of a second each, then answers come for ever so long."""
+    engine, looked = FakeEngine(looks=20), 0
+    queue = engine.queue
+
+    def queue_and_drain(plan: Mapping[str, Any], **arrays: bytes) -> FakeLevel:
+        engine.log.append(f"after {looked}")
+        return queue(plan, **arrays)
+
+    def look(event: ProgressEvent) -> None:
+        nonlocal looked
+        looked += event.kind == "running"
+        engine.levels[0].drains = looked >= 3
+
+    engine.queue = queue_and_drain  # type: ignore[method-assign]
+    steps = steps_of(Load(rates=(1, 2), duration_s=1))
+    sweep(engine, store, progress=look, wait_s=5.0, now_s=lambda: float(looked)).run(steps)
+    # It is seen to have closed at the look after the third, and has five seconds from then.
+    assert engine.log[:4] == ["after 0", "queue 0", "after 8", "queue 1"]
+
+
 def test_progress_is_of_the_newest_level_that_has_begun(store: RunStore) -> None:
     engine = FakeEngine(looks=3)
     queue, started = engine.queue, engine.started

@@ -105,7 +105,9 @@ def _with_findings(checks: Checks, level: LevelData) -> Checks:
     carried = carried_over(level)
     if carried:
         flags.append("carried-over")
-        alerts.append(f"carried over: {carried}")
+        # Stages are one load, which does not wait.
+        todo = "" if "stage" in level.setting else "; --wait-between 1m lets each level wait for the one before"
+        alerts.append(f"carried over: {carried}{todo}")
     if drift.status == "drifts":
         flags.append("drift")
         # A backlog that grows makes runtimes rise, and one that goes makes them fall: one text says it.

@@ -74,6 +74,7 @@ LIMITS: Final[Mapping[str, Limit]] = {
     "count": Limit(1, _EXACT),
     "duration": Limit(_TINY, _YEARS_S, _SECONDS),
     "warmup": Limit(0, _YEARS_S, _SECONDS),
+    "wait_between": Limit(0, _YEARS_S, _SECONDS),
     "drain": Limit(0, _YEARS_S, _SECONDS),
     "max_error_rate": Limit(0, 1),
     "burstiness": Limit(1e-3, 1e6),

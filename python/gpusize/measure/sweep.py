@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -110,6 +111,8 @@ class Sweep:
         monitor: looks at the running levels and says when to end the run.
         after: told of each committed level; what it says is measured next, or ends the run.
         so_far: works out what those are told who watch.
+        wait_s: how long a level waits at most until all requests of the one before are answered.
+        now_s: a clock for that, in seconds.
     """
 
     engine: AnyEngine
@@ -123,11 +126,15 @@ class Sweep:
     monitor: RunMonitor | None = None
     after: Callable[[Step, Mapping[str, Any]], Step | Stop | None] | None = None
     so_far: SoFar | None = None
+    wait_s: float = 0.0
+    now_s: Callable[[], float] = time.monotonic
     stopped: Stop | None = field(default=None, init=False)
     _asked: int = field(default=0, init=False)
     _sending: set[int] = field(default_factory=set, init=False)
     _total: int = field(default=0, init=False)
     _followed: int = field(default=0, init=False)
+    _closed: tuple[int, float] | None = field(default=None, init=False)
+    """The visit that was last seen to send nothing any more, and when."""
 
     def run(self, steps: Sequence[Step], follow: Callable[[], Step | None] | None = None) -> None:
         """Measure every step; returns early, with everything committed, when the user asked for an end.
@@ -196,10 +203,21 @@ class Sweep:
         while waiting and not self._ends:
             follows = waiting[0][1].follows_at_once
             ahead = sum(each.level.poll()["state"] in _SENDING for each in queued) if follows else len(queued)
-            if ahead >= (AHEAD if follows else 1):
+            if ahead >= (AHEAD if follows else 1) or self._waits(queued):
                 return
             position, step = waiting.popleft()
             queued.append(_Queued(position, step, self._queue(step)))
+
+    def _waits(self, queued: Sequence[_Queued]) -> bool:
+        """Whether the next level has to wait: the one before still sends, or has had less than its time for answers."""
+        if not self.wait_s or not queued:
+            return False
+        last = queued[-1].level
+        if last.poll()["state"] in _SENDING:
+            return True
+        if self._closed is None or self._closed[0] != last.visit:
+            self._closed = last.visit, self.now_s()
+        return self.now_s() - self._closed[1] < self.wait_s
 
     def _queue(self, step: Step) -> AnyLevel:
         visit = self.store.next_visit()

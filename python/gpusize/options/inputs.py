@@ -30,7 +30,7 @@ _DATASET: Final = kinds_of("dataset")
 INPUT_OPTIONS: Final[dict[str, Kind]] = {**_TARGET, **_DATASET, **LOAD_OPTIONS}
 """All options that this module reads, with the kind of value of each."""
 
-_SECONDS: Final = {"timeout", "connect_timeout", "resolve_every", "duration", "warmup", "drain"}
+_SECONDS: Final = {"timeout", "connect_timeout", "resolve_every", "duration", "warmup", "wait_between", "drain"}
 
 
 def target_from_options(options: Mapping[str, Any]) -> Target | None:

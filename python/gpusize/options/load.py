@@ -26,10 +26,11 @@ LOAD_WAYS: Final = ("concurrencies", "rates", "stages", "profile", "load", "arri
 
 LOAD_STOPS: Final = ("passes", "count", "duration")
 _FILES: Final = ("load", "arrivals", "plan")
-_SECONDS: Final = ("duration", "warmup", "drain", "arrivals_from", "arrivals_until")
+_SECONDS: Final = ("duration", "warmup", "wait_between", "drain", "arrivals_from", "arrivals_until")
 _RENAMED: Final = {
     "duration": "duration_s",
     "warmup": "warmup_s",
+    "wait_between": "wait_between_s",
     "drain": "drain_s",
     "max_error_rate": "max_error_share",
     "source_address": "source_addresses",

@@ -259,6 +259,13 @@ GROUPS: Final[tuple[Group, ...]] = (
                 "SHARE",
                 "0 with --passes, else 0.01",
             ),
+            Option(
+                "wait_between",
+                "duration",
+                "Before the next level, wait up to this long for all answers.",
+                "TIME",
+                "0s",
+            ),
             Option("drain", "duration", "At Ctrl-C, wait this long for requests in flight.", "TIME", "1s"),
         ),
     ),

@@ -77,6 +77,7 @@ class Load:
         count: requests per level.
         duration_s: seconds per level, or of all streams; with ``count`` whichever comes first.
         warmup_s: seconds at the start of a level that do not count; None: found from the records, and none with passes.
+        wait_between_s: seconds that a level waits at most until all requests of the one before are answered.
         drain_s: seconds for requests in flight when the user interrupts.
         max_error_share: share of failed requests that a level survives; None: 0 with passes, else 0.01.
         order: order of the dataset's rows.
@@ -111,6 +112,7 @@ class Load:
     count: int | None = None
     duration_s: float | None = None
     warmup_s: float | None = None
+    wait_between_s: float = 0.0
     drain_s: float = 1.0
     max_error_share: float | None = None
     order: Order = "file"
@@ -424,7 +426,9 @@ def check_ends(load: Load) -> None:
     for name, low in (("passes", 0), ("count", 1)):
         if getattr(load, name) is not None:
             object.__setattr__(load, name, as_whole(getattr(load, name), name, low, 2**53))
-    for name, positive in (("duration_s", True), ("warmup_s", False), ("drain_s", False)):
+    for name, positive in (
+        ("duration_s", True), ("warmup_s", False), ("wait_between_s", False), ("drain_s", False),
+    ):  # fmt: skip
         value = getattr(load, name)
         if value is not None:
             object.__setattr__(load, name, as_seconds(value, name, positive=positive))
@@ -445,6 +449,12 @@ def _check_together(load: Load) -> None:
         raise UsageError("the open loop would never end", "load", "give a duration, such as 60s, or a count")
     if load.stages and (timed or load.passes is not None):
         raise UsageError("stages have their own lengths", "load", "leave out duration, count and passes")
+    if load.wait_between_s and not (load.concurrencies or load.rates):
+        what, todo = (
+            "there is nothing to wait between: this is one load",
+            "leave it out, or give concurrencies or rates",
+        )
+        raise UsageError(what, "wait_between_s", todo)
     if load.plan is not None and timed and not load.streams:
         raise UsageError("a plan has its own end", "load", "leave out duration and count")
 

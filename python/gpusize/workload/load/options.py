@@ -17,7 +17,7 @@ _WHAT: Final = ("concurrencies", "rates", "stages", "streams", "arrivals", "plan
 _FORMED: Final = (
     *_WHAT,
     *("process", "connections", "queue", "overload"),
-    *("duration_s", "warmup_s", "drain_s", "think", "think_s", "max_error_share", "sample_records"),
+    *("duration_s", "warmup_s", "wait_between_s", "drain_s", "think", "think_s", "max_error_share", "sample_records"),
     *("workers", "pin", "source_addresses", "order", "seed"),
 )
 """Arguments whose options have another name or form, or are left out at times; the others are options as they are."""
@@ -38,6 +38,8 @@ def options_of(load: Load) -> dict[str, Any]:
         "sample_records": None if load.sample_records == 1 else f"1/{load.sample_records}",
         "think": str(load.think) if load.think is not None else None,
     }
+    if load.wait_between_s:
+        times["wait_between"] = load.wait_between_s
     if load.think_s:
         times["think"] = load.think_s
     options |= {name: value for name, value in given.items() if value is not None}
