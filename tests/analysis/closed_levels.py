@@ -52,5 +52,11 @@ def passes_of(target, users, passes, seed, sigma=0.4):
     work_s = np.random.default_rng([seed, users, passes]).lognormal(-(sigma**2) / 2, sigma, users * passes)
     due, end = target(users, work_s)
     due_ns, end_ns = ([START_NS + round(at * 1e9) for at in times] for times in (due, end))
-    lv = level(users, {"due_ns": due_ns, "end_ns": end_ns, "tokens_out": np.full(due.size, 20)}, passes=passes)
-    return replace(lv, meta={**lv.meta, "start_ns": START_NS, "close_ns": max(due_ns), "stop_reason": "count"})
+    return by_passes(users, passes, {"due_ns": due_ns, "end_ns": end_ns, "tokens_out": np.full(due.size, 20)})
+
+
+def by_passes(users, passes, columns):
+    """A level as the engine closes it: when a slot, with its answer, finds nothing left to send."""
+    made = level(users, columns, passes=passes)
+    close_ns = min(end for end in columns["end_ns"] if end > max(columns["due_ns"]))
+    return replace(made, meta={**made.meta, "close_ns": close_ns})

@@ -13,7 +13,7 @@ from gpusize.analysis.slo import Slo
 from gpusize.analysis.throughput import is_brief, kept_up_in_time, overrun_rate, responses, throughput
 from gpusize.estimate.slo_limit import slo_limit
 from gpusize.records.schema import OUTCOMES
-from tests.analysis.closed_levels import alone, passes_of, queued, shared
+from tests.analysis.closed_levels import alone, by_passes, passes_of, queued, shared
 from tests.analysis.open_levels import START_NS, arrivals, columns, open_setting, run_of, sample_down, served
 from tests.analysis.synthetic import MS, SOURCE, closed, level, lognormal_ns
 
@@ -278,7 +278,7 @@ def test_few_passes_with_idle_slots_are_counted_as_they_came():
 @pytest.mark.parametrize("users", [3, 8, 16, 24, 32])
 def test_answers_that_come_in_waves_are_as_many_per_second_in_few_passes_as_in_many(users, passes):
     """Eight at a time, each 0.2 s: 40 per second from eight users on, and five of each below."""
-    lv = level(users, waves(users, passes), passes=passes)
+    lv = by_passes(users, passes, waves(users, passes))
     found = throughput(lv)
     assert found.achieved == pytest.approx(5 * min(users, 8), rel=1e-6)
     of = responses(lv, "seq")
@@ -298,15 +298,26 @@ def test_slots_that_stand_idle_are_no_faster_than_they_are():
     assert found.achieved <= 8 / 0.2 + 1e-6
 
 
-def waves(users, passes):
+@pytest.mark.parametrize("passes", [2, 3, 5, 15])
+@pytest.mark.parametrize("users", [8, 24])
+def test_waves_of_which_some_answers_come_first_are_not_charged_with_the_others(users, passes):
+    """The level closes as the first answer of its last wave comes: of eight in two passes that is nine of sixteen."""
+    spread = np.random.default_rng(users + passes).normal(1, 0.05, users * passes)
+    found = throughput(by_passes(users, passes, waves(users, passes, spread)))
+    assert found.achieved == pytest.approx(40, rel=0.08)
+
+
+def waves(users, passes, spread=None):
     """Users in a closed loop on a server that works on eight at once, first come first served."""
+    takes_s = iter(np.full(users * passes, 0.2) if spread is None else 0.2 * spread)
     free, next_s, due, end = [0.0] * 8, [0.0] * users, [], []
     for _ in range(users * passes):
         user = int(np.argmin(next_s))
         at = max(next_s[user], min(free))
-        free[free.index(min(free))] = at + 0.2
+        done = at + float(next(takes_s))
+        free[free.index(min(free))] = done
         due.append(next_s[user])
-        end.append(at + 0.2)
+        end.append(done)
         next_s[user] = end[-1]
     ns = [START_NS + round(each * 1e9) for each in due]
     return {"due_ns": ns, "end_ns": [START_NS + round(each * 1e9) for each in end]}
