@@ -20,10 +20,10 @@ def alone(users, work_s):
     return due, ends
 
 
-def queued(users, work_s):
-    """A fourth as many servers as users, first come first served."""
+def queued(users, work_s, servers=None):
+    """A fourth as many servers as users, or so many, first come first served."""
     due, ends = np.zeros(work_s.size), np.zeros(work_s.size)
-    waiting, free = [(0.0, user) for user in range(users)], [0.0] * (users // 4)
+    waiting, free = [(0.0, user) for user in range(users)], [0.0] * (servers or users // 4)
     for k, takes_s in enumerate(work_s):
         at, user = heapq.heappop(waiting)
         due[k], ends[k] = at, max(at, heapq.heappop(free)) + takes_s

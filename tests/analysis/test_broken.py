@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from gpusize.analysis.broken import Look, _chance, broke, causes, check_load, has_failed
+from gpusize.analysis.broken import Look, broke, causes, check_load, has_failed
 
 HELD, FELL, BUSY = "held", "fell", "busy"
 
@@ -67,22 +63,6 @@ def test_failures_that_come_at_any_load_are_not_of_the_load(
     assert causes([low, broken, Look(1, broke=False)]) == [None, cause, None]
     # What load brings, as timeouts, is of the load all the same.
     assert causes([low, broken._replace(brought=True), Look(1, broke=False)])[1] == "load"
-
-
-@given(st.integers(1, 60), st.integers(1, 60), st.data())
-def test_the_chance_is_that_of_draws_without_putting_back(ended: int, lower: int, data: st.DataObject) -> None:
-    """By whole numbers: all the ways in which the failures lie among the requests."""
-    here, there = data.draw(st.integers(0, ended)), data.draw(st.integers(0, lower))
-    ways = sum(
-        math.comb(ended, k) * math.comb(lower, here + there - k) for k in range(here, min(ended, here + there) + 1)
-    )
-    exact = ways / math.comb(ended + lower, here + there)
-    assert _chance(here, ended, here + there, ended + lower) == pytest.approx(exact, rel=1e-6, abs=1e-12)
-
-
-def test_the_chance_of_a_million_requests_takes_no_time() -> None:
-    assert _chance(60_000, 1_000_000, 110_000, 2_000_000) < 1e-9
-    assert _chance(55_000, 1_000_000, 110_000, 2_000_000) == pytest.approx(0.5, abs=0.01)
 
 
 def broken(load: float, failed: int, ended: int) -> Look:

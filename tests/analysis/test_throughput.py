@@ -265,6 +265,14 @@ def test_a_slow_first_request_of_each_slot_is_not_the_rate():
     assert found.achieved >= 160 / length_s * (1 - 1e-9)
 
 
+def test_two_slow_answers_that_are_alike_are_no_rate_of_their_own():
+    """Two users in two passes: 4 requests in 0.69 s are 5.8 a second, though the last two took 0.47 s each."""
+    due_ns = [START_NS, START_NS, START_NS + 210 * MS, START_NS + 220 * MS]
+    end_ns = [START_NS + 210 * MS, START_NS + 220 * MS, START_NS + 680 * MS, START_NS + 690 * MS]
+    found = throughput(by_passes(2, 2, {"due_ns": due_ns, "end_ns": end_ns}))
+    assert found.achieved == pytest.approx(4 / 0.69)
+
+
 def test_few_passes_with_idle_slots_are_counted_as_they_came():
     """Each slot waits 60 ms between an answer and its next request, which the generator took."""
     service = lognormal_ns(3, 100 * MS, 0.4)

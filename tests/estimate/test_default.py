@@ -216,16 +216,39 @@ def test_throughput_without_an_slo_is_a_question_for_scaling(levels):
     assert found.next_levels == (60, 120)
 
 
+def thresholds(found):
+    """The loads at which an answer says that it would be another one."""
+    told = re.match(r"more than about (\S+) \S+ need more GPUs, for about (\S+) \S+ or fewer", found.changes[0])
+    return [float(text.replace(",", "")) for text in told.groups()]
+
+
+@pytest.mark.parametrize(
+    "asked", [{"users": 0, "rate": 18.0}, {"users": 260, "think_s": 8.0, "think": "exponential"}, {"users": 47}]
+)
+def test_at_the_loads_that_change_an_answer_it_is_another_one(levels, asked):
+    """By asking again: pauses and arrivals at random take more than their part of few GPUs."""
+    found = ask(levels, **asked)
+    carried, less = thresholds(found)
+    name = "rate" if asked.get("rate") else "users"
+    near = 0.02
+    for load, counts in (
+        (carried * (1 - near), {found.gpus}),
+        (carried * (1 + near) + 1, {found.gpus + 1}),
+        (less * (1 - near) - 1, {found.gpus - 1}),
+        (less * (1 + near) + 1, {found.gpus}),
+    ):
+        again = ask(levels, **{**asked, name: load if name == "rate" else round(load)})
+        assert again.gpus in counts, load
+
+
 def test_the_answer_says_what_would_change_it(levels):
     found = ask(levels)
     assert found.changes[0].startswith("more than about ")
-    carried, less = (100 * count / found.gpus_raw for count in (found.gpus, found.gpus - 1))
-    enough = f"{found.gpus - 1} GPUs are enough"
-    assert found.changes[0] == (
-        f"more than about {carried:.0f} users need more GPUs, for about {less:.3g} users or fewer {enough}"
-    )
-    assert ask(levels, users=round(1.02 * carried)).gpus > found.gpus
-    assert ask(levels, users=round(0.98 * less)).gpus < found.gpus
+    carried, less = thresholds(found)
+    assert ask(levels, users=carried).gpus == found.gpus
+    assert ask(levels, users=round(1.03 * carried)).gpus > found.gpus
+    assert ask(levels, users=less).gpus < found.gpus
+    assert ask(levels, users=round(1.03 * less)).gpus == found.gpus
     assert any("slow each other down" in text for text in found.changes)
     assert any("pause" in text for text in found.changes)
     assert not any("pause" in text for text in ask(levels, think_s=1.0, think="fixed").changes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -85,10 +86,13 @@ def test_the_loads_that_change_an_answer_follow_the_law_and_not_proportion(rate)
     law = Law(*(found.details["law"][name] for name in ("name", "one", "sigma", "kappa")))
     assert law.name == "amdahl"
     count, less = found.gpus, law.at(found.gpus - 1)
-    assert found.changes[0] == (
-        f"more than about {law.at(count):.3g} requests/s need more GPUs, "
-        f"for about {less:.3g} requests/s or fewer {count - 1} GPUs are enough"
+    told = re.fullmatch(
+        r"more than about (\S+) requests/s need more GPUs, "
+        rf"for about (\S+) requests/s or fewer {count - 1} GPUs are enough",
+        found.changes[0],
     )
+    for text, load in zip(told.groups(), (law.at(count), less), strict=True):
+        assert float(text) <= load < float(text) * 1.011, "never rounded up"
     assert [ask(levels, rate=by * less, slos=()).gpus for by in (0.999, 1.001)] == [count - 1, count]
 
 

@@ -18,8 +18,9 @@ from gpusize.cli import question_options
 from gpusize.engine.session import core
 from gpusize.estimate.methods import Estimate, Question, estimate
 from gpusize.estimate.question import RISK
+from gpusize.estimate.twin.method import Fitted
 from gpusize.estimate.twin.sizing import MOST_BIAS, lean
-from gpusize.report.summary.words import neighbours_text
+from gpusize.report.summary.words import answer, decides_text, neighbours_text
 from tests.estimate.virtual import CLUSTER, level
 
 SLO = Slo.parse("p95 runtime <= 8s")
@@ -125,3 +126,33 @@ def test_single_replicas_have_no_fewer(levels):
     [found] = estimate(levels, Question(2, [SLO]), "twin")
     assert found.gpus == 1
     assert [one["gpus"] for one in found.details["neighbours"]] == [1, 2]
+
+
+@pytest.mark.parametrize("ttft, decides", [("60ms", 1), ("150ms", 0)])
+def test_neighbours_of_several_slos_tell_what_each_keeps_least(levels, ttft, decides):
+    """Held against how as many replicas fare, for both."""
+    slos = [SLO, Slo.parse(f"p95 ttft <= {ttft}")]
+    [found] = estimate(levels, Question(100, slos), "twin")
+    counts = [each["gpus"] for each in found.details["neighbours"]]
+    assert found.gpus in counts
+    fitted = Fitted(levels, Question(100, slos))
+    for one in found.details["neighbours"]:
+        shares = fitted.performance(Question(100, slos), one["gpus"]).shares
+        assert one["attainment"] == pytest.approx(min(shares), abs=0.005)
+        assert one["slo"] == str(slos[shares.index(min(shares))])
+    assert answer(found).endswith(f"at {slos[0]} and {slos[1]}")
+    assert decides_text(found) == found.slo == str(slos[decides])
+    assert f"of the requests within {found.slo}, 95 % asked for" in neighbours_text(found)
+    [one] = estimate(levels, Question(100, slos[:1]), "twin")
+    assert decides_text(one) == ""
+
+
+def test_neighbours_that_keep_different_slos_least_say_which():
+    each = [
+        {"gpus": 5, "attainment": 0.881, "asked": 0.95, "slo": "p95 ttft <= 300ms"},
+        {"gpus": 6, "attainment": 0.97, "asked": 0.95, "slo": "p95 runtime <= 1.7s"},
+    ]
+    found = Estimate("twin", 1, 100, "p95 ttft <= 300ms", gpus=6, details={"neighbours": each})
+    assert neighbours_text(found) == (
+        "5 GPUs: 88.1 % within p95 ttft <= 300ms, 6 GPUs: 97 % within p95 runtime <= 1.7s"
+    )

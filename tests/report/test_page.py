@@ -140,6 +140,18 @@ def test_one_gpu_fewer_or_more_is_told_by_the_levels_around_its_load() -> None:
     assert off_by_one(crossing(slo=f"{SLO}0"), sweep_of(sweep())) == []
 
 
+def test_one_gpu_fewer_or_more_is_told_by_the_slo_that_is_kept_least() -> None:
+    """A second SLO that nobody keeps at 16 users and more counts there, though the answer names the first."""
+    other = "p95 ttft <= 1s"
+    rows = [
+        row(c, y, slo_0_attainment=share, slo_1=other, slo_1_attainment=0.0 if c >= 16 else 1.0, slo_1_met=c < 16)
+        for c, y, share in zip(LEVELS, P95_S, ATTAINMENT, strict=True)
+    ]
+    source = Source(frame(rows), meta(), slos=(SLO, other))
+    counts = off_by_one(crossing(details={"slos": [SLO, other]}), sweep_of(source))
+    assert [each.measured for each in counts] == ["99.0% at 8 and 0.0% at 16"] * 3
+
+
 def test_one_gpu_fewer_or_more_rests_on_levels_that_estimates_rest_on() -> None:
     """Of 8 users the generator sent less than asked for: what was measured there says nothing of the GPUs."""
     rows = [

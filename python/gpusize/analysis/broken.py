@@ -15,10 +15,10 @@ was measured without them.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from gpusize.analysis.delivery.intended import is_ramp
+from gpusize.analysis.exact_test import chance_of_as_many
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -132,23 +132,7 @@ def _more(mine: Look, lower: Sequence[Look]) -> bool:
     failed, ended = sum(each.failed for each in lower), sum(each.ended for each in lower)
     if not (mine.ended and ended) or mine.failed >= MOST * mine.ended:
         return True
-    return _chance(mine.failed, mine.ended, mine.failed + failed, mine.ended + ended) <= CHANCE
-
-
-def _chance(failed: int, ended: int, all_failed: int, total: int) -> float:
-    """The chance that so many or more of ``all_failed`` in ``total`` are among ``ended`` of these: hypergeometric."""
-
-    def ways(n: int, k: int) -> float:
-        return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
-
-    whole, found = ways(total, all_failed), 0.0
-    for k in range(failed, min(ended, all_failed) + 1):
-        more = math.exp(ways(ended, k) + ways(total - ended, all_failed - k) - whole)
-        found += more
-        # Beyond the most likely number each is less likely than the one before.
-        if k * total > ended * all_failed and more <= 1e-9 * found:
-            break
-    return found
+    return chance_of_as_many(mine.failed, mine.ended, mine.failed + failed, mine.ended + ended) <= CHANCE
 
 
 def _told(looks: Sequence[Look], number: int) -> Look | None:

@@ -56,8 +56,6 @@ def few_passes(visit: LevelData, begun: int, closed: int) -> FewPasses | None:
         was cut off, that has failures (each is followed by a pause), or whose slots stood idle. And where runtimes
         differ but a warm-up was left out: then answers come all the time.
     """
-    import numpy as np
-
     slots = visit.concurrency or 1
     if not _applies(visit, slots):
         return None
@@ -66,17 +64,20 @@ def few_passes(visit: LevelData, begun: int, closed: int) -> FewPasses | None:
     took, behind = end - due, (due > begun) & (due <= closed)
     if behind.sum() < slots:
         return None
-    rest = took[behind]
+    rest, start = took[behind], int(visit.meta.get("start_ns") or due[0])
+    # Whether each slot's first request counts, too.
+    whole, whole_ns = visit.window()[0] <= start, int(end.max()) - start
+    all_of_it = FewPasses(start - 1, closed, whole_ns / NS_PER_S)
     if rest.std(ddof=1) < EVEN * rest.mean():
         waves = math.ceil(rest.size / slots) + 1
-        idle = end[behind].max() - begun > IDLE * waves * rest.mean()
-        return None if idle else FewPasses(begun, closed, rest.sum() / slots / NS_PER_S)
-    start = int(visit.meta.get("start_ns") or due[0])
-    if visit.window()[0] > start or _stood_idle(slots, due, end, start, closed):
+        if end[behind].max() - begun > IDLE * waves * rest.mean():
+            return None
+        even = FewPasses(begun, closed, float(rest.sum()) / slots / NS_PER_S)
+        return even if not whole or rest.mean() * took.size <= whole_ns * slots else all_of_it
+    if not whole or _stood_idle(slots, due, end, start, closed):
         return None
-    mean_ns = max(took[:slots].mean(), took[slots:].mean())
-    took_ns = np.minimum(took.size * mean_ns / slots, end.max() - start)
-    return FewPasses(start - 1, closed, float(took_ns) / NS_PER_S)
+    took_ns = took.size * float(max(took[:slots].mean(), took[slots:].mean())) / slots
+    return FewPasses(start - 1, closed, took_ns / NS_PER_S) if took_ns < whole_ns else all_of_it
 
 
 def _applies(visit: LevelData, slots: int) -> bool:

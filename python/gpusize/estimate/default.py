@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT", "FINAL", "believed", "default_answer", "too_few", "unlike"]
 
 DEFAULT: Final = "twin"
-FINAL: Final = ("single", "flat", "never", "failures", "reach")
+FINAL: Final = ("single", "chance", "flat", "never", "failures", "reach")
 """Refusals of the twin (``details["refusal"]``) that are about the question: no other method is asked after them."""
 LEAST_LOADS: Final = 2
 UNKNOWN_ROUTER: Final = (

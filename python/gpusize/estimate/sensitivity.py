@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from gpusize.estimate.as_much_again import Spent, again_text
 from gpusize.estimate.laws.laws import Law
 from gpusize.estimate.question import SCALING, Estimate, Question, gpus_bought, gpus_text
@@ -47,23 +49,31 @@ def _load(answer: Estimate, question: Question) -> str:
     measured = answer.gpus_low is None and answer.gpus_high == answer.gpus
     carried = load * top / answer.gpus_raw if measured else _carried(answer, question, top, load)
     more = "were not measured, and may need more GPUs" if measured else "need more GPUs"
-    texts = [f"more than about {_about(carried)} {unit} {more}"] if carried >= load else []
+    texts = [f"more than about {_at_most(carried, question)} {unit} {more}"] if carried >= load else []
     fewer = _carried(answer, question, less, load) if less > 0 else 0.0
-    if less == answer.tested_gpus and question.rate is None and question.think == "none":
+    if less == answer.tested_gpus and not _simulated(answer) and question.rate is None and question.think == "none":
         # What the tested ones carry is known better than in proportion to what more of them do.
         fewer = answer.capacity_concurrency or fewer
     if less > 0 and fewer < load and not measured:
         enough = f"{gpus_text(bought(less))} {'is' if bought(less) == 1 else 'are'} enough"
-        texts.append(f"for about {_about(fewer)} {unit} or fewer {enough}")
+        texts.append(f"for about {_at_most(fewer, question)} {unit} or fewer {enough}")
     return ", ".join(texts)
 
 
 def _carried(answer: Estimate, question: Question, gpus: int, load: float) -> float:
-    """What so many GPUs carry: by the law where one was fitted, else in proportion."""
+    """What so many GPUs carry: as simulated, by the law where one was fitted, else in proportion."""
+    simulated = _simulated(answer).get(gpus)
+    if simulated is not None:
+        return simulated
     law = answer.details.get("law")
     if law is None or answer.method != SCALING or question.host_gpus is not None:
         return load * gpus / (answer.gpus_raw or gpus)
     return Law(law["name"], law["one"], law["sigma"], law["kappa"]).at(gpus / law["gpus_per_unit"])
+
+
+def _simulated(answer: Estimate) -> dict[int, float]:
+    """What the answer, and one replica less, were found to carry in simulations."""
+    return {each["gpus"]: float(each["load"]) for each in answer.details.get("carries") or ()}
 
 
 def _interval(answer: Estimate, question: Question, spent: Spent | None) -> str:
@@ -102,6 +112,13 @@ def _pauses(question: Question) -> str:
     if question.rate is not None or question.think != "none":
         return ""
     return "if users pause between an answer and the next request, fewer are needed; ask again with their pause"
+
+
+def _at_most(load: float, question: Question) -> str:
+    """A load that is not rounded up; users are whole."""
+    step = 10.0 ** (math.floor(math.log10(load)) - 2) if load > 0 else 1.0
+    step = step if question.rate is not None else max(1.0, step)
+    return _about(math.floor(load / step + 1e-9) * step)
 
 
 def _about(load: float) -> str:

@@ -13,7 +13,7 @@ from gpusize.estimate.twin.load import ClusterLoad
 from gpusize.estimate.twin.simulate import Replica, Trial, horizon, in_system
 from gpusize.estimate.twin.visit_data import tightest
 
-__all__ = ["ROUGHLY", "Counter", "Seen", "mean_field"]
+__all__ = ["MOST_REPLICAS", "ROUGHLY", "Counter", "Seen", "mean_field"]
 
 MOST_REPLICAS: Final = 100_000
 STEPS: Final = 16

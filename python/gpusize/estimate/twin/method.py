@@ -258,6 +258,8 @@ def _answered(
         next_levels=around(found, visits),
         next_counts=() if several else (2 * tested, 4 * tested),
         details=told
+        | {"carries": [{**one, "gpus": one["replicas"] * tested} for one in told.get("carries") or () if whole]}
+        | ({"slos": [str(slo) for slo in question.slos]} if len(question.slos) > 1 else {})
         # What the model says of shares where nothing was measured nobody has seen.
         | (_neighbours(found, gpus) if near_capacity(found, visits) else {})
         | {
@@ -271,5 +273,5 @@ def _answered(
 
 def _neighbours(found: Sized, gpus: Callable[[int | None, float | None], int | None]) -> dict[str, Any]:
     """What one replica less and one more would keep, in GPUs; nothing where those are parts of what was tested."""
-    each = [{**one, "gpus": gpus(one["replicas"], one["replicas"])} for one in found.neighbours]
+    each: list[dict[str, Any]] = [{**one, "gpus": gpus(one["replicas"], one["replicas"])} for one in found.neighbours]
     return {"neighbours": each} if len({one["gpus"] for one in each}) == len(each) > 1 else {}

@@ -15,14 +15,15 @@ from gpusize.estimate.twin.calibration import Candidate
 from gpusize.estimate.twin.candidates import batching, flow
 from gpusize.estimate.twin.conformal import bound_error, wider
 from gpusize.estimate.twin.contention import Contention, contention
-from gpusize.estimate.twin.fewest_replicas import ROUGHLY, Counter, mean_field
+from gpusize.estimate.twin.fewest_replicas import MOST_REPLICAS, ROUGHLY, Counter, mean_field
+from gpusize.estimate.twin.kept_at_all import unsure
 from gpusize.estimate.twin.load import ClusterLoad
 from gpusize.estimate.twin.model_choice import choose
 from gpusize.estimate.twin.performance import Performance, performance
 from gpusize.estimate.twin.routed_mixture import curve_bracket, curve_capacity, curve_gap
 from gpusize.estimate.twin.simulate import Batching, Replica
-from gpusize.estimate.twin.sizing_result import Sized, flat, missed, never, unfit
-from gpusize.estimate.twin.visit_data import Objective, Observed
+from gpusize.estimate.twin.sizing_result import Sized, by_chance, flat, missed, never, unfit
+from gpusize.estimate.twin.visit_data import Objective, Observed, tightest
 
 __all__ = ["Model", "Sized", "Sizer", "lean", "size"]
 
@@ -120,6 +121,8 @@ class Sizer:
         capacity = min(known)
         if capacity < 1:
             return missed(self.curves[self._capacities.index(capacity)])
+        if (few := self._unsure(capacity)) is not None:
+            return few
         chosen = self._chosen(asked, model)
         if chosen is None:
             return Sized(reason="the records do not tell enough to fit a model")
@@ -151,6 +154,8 @@ class Sizer:
         capacity = min(known)
         if capacity < 1:
             return missed(self.curves[self._capacities.index(capacity)])
+        if (few := self._unsure(capacity)) is not None:
+            return few
         chosen = self._chosen(asked, None)
         if lengths and (chosen is None or chosen.name != "static"):
             priced = self._chosen(asked, "batching")
@@ -161,6 +166,11 @@ class Sizer:
             return unfit(chosen)
         targets = tuple(each.target for each in self._objectives)
         return Model(chosen, targets, self._loss(chosen, asked.router), risk)
+
+    def _unsure(self, capacity: float) -> Sized | None:
+        """A refusal where light loads do not show that they keep an objective."""
+        found = ((curve, unsure(curve, capacity)) for curve in self.curves)
+        return next((by_chance(curve, few) for curve, few in found if few is not None), None)
 
     def _chosen(self, asked: ClusterLoad, model: str | None) -> Candidate | None:
         if (asked.even, model) not in self._fits:
@@ -243,16 +253,30 @@ def _counted(
 
 
 def _neighbours(counter: Counter, found: Sized, objectives: Sequence[Objective]) -> tuple[dict[str, Any], ...]:
-    """What the replicas, one less and one more are expected to keep of the objective that decides; not of a mean."""
-    share = objectives[found.binding].share
-    if found.replicas is None or share is None:
+    """What the replicas, one less and one more are expected to keep, each of what it is nearest to missing.
+
+    Not of a mean, which is no share of requests: nothing where one of them is nearest to that.
+    """
+    if found.replicas is None:
         return ()
+    load, asked = counter.asked.load, [each.target for each in objectives]
+    most = _most(counter.asked)
     each = []
-    for replicas in range(max(1, found.replicas - 1), found.replicas + 2):
-        over = counter.overrun(counter.asked.load, replicas)
-        kept = 0.0 if over else counter.run(counter.asked.load, replicas).shares(1.0)[found.binding]
-        each.append({"replicas": replicas, "attainment": kept, "asked": share})
+    for replicas in range(max(1, found.replicas - 1), min(found.replicas + 1, most) + 1):
+        over = counter.overrun(load, replicas)
+        kept = (0.0,) * len(asked) if over else counter.run(load, replicas).shares(1.0)
+        worst = tightest(kept, asked)
+        if objectives[worst].share is None:
+            return ()
+        slo = " and ".join(str(part) for part in objectives[worst].parts)
+        each.append({"replicas": replicas, "attainment": kept[worst], "asked": asked[worst], "slo": slo})
     return tuple(each)
+
+
+def _most(asked: ClusterLoad) -> int:
+    """More replicas change nothing: where each request goes to an idle one, one for each user."""
+    alone = asked.users is not None and asked.router in ("least_loaded", "shared")
+    return math.ceil(asked.users) if alone and asked.users is not None else MOST_REPLICAS
 
 
 def _interval(
@@ -273,18 +297,35 @@ def _interval(
     bias = lean(more, risk)
     # So many times the load take about so many times the replicas.
     best = counter.fewest(raw * math.exp(bias), -bias, near=True)
-    if best is None:
+    users = _most(counter.asked)
+    if (best is None or best > users) and first <= users:
+        best = users
+    if best is None or best > users:
         return None
     low, high = 1, None
     if math.isfinite(less):
         low = min(best, counter.fewest(raw * math.exp(-less), less, near=True, close=ROUGHLY) or best)
     if math.isfinite(more):
         most = counter.fewest(raw * math.exp(more), -more, near=True, close=ROUGHLY)
-        high = None if most is None else max(best, most)
-    raw_high = None if high is None else raw * math.exp(more)
-    binding = counter.binding(best)
+        high = None if most is None else max(best, min(most, users))
+    raw_high = None if high is None else min(users, raw * math.exp(more))
+    # What fewer replicas would miss first; of what is overrun nothing tells.
+    fewer = best - 1 if best > 1 and not counter.overrun(counter.asked.load, best - 1) else best
+    binding = counter.binding(fewer)
     halves = [each if math.isfinite(each) else None for each in sides]
-    return Sized(best, raw, low, high, raw * math.exp(-less), raw_high, None, binding, details={"halves": halves})
+    carries = [_carries(counter, replicas, bias) for replicas in range(max(1, best - 1), best + 1)]
+    details = {"halves": halves, "carries": [each for each in carries if each is not None]}
+    return Sized(best, raw, low, high, raw * math.exp(-less), raw_high, None, binding, details=details)
+
+
+def _carries(counter: Counter, replicas: int, bias: float) -> dict[str, float] | None:
+    """The largest load for which so many replicas are the answer, or more than enough."""
+    load = counter.carried(replicas, 0.0)
+    if load is None:
+        return None
+    # As many users as replicas are alone, which is as good as it gets.
+    alone = replicas if _most(counter.asked) < MOST_REPLICAS else 0
+    return {"replicas": replicas, "load": max(load * math.exp(-bias), alone)}
 
 
 def _halves(chosen: Candidate, counter: Counter, replicas: int, wide: float) -> tuple[list[float], float, float]:

@@ -11,10 +11,11 @@ if TYPE_CHECKING:
     from gpusize.estimate.twin.attainment_curve import Curve
     from gpusize.estimate.twin.calibration import Candidate
     from gpusize.estimate.twin.contention import Contention
+    from gpusize.estimate.twin.kept_at_all import Unsure
     from gpusize.estimate.twin.load import ClusterLoad
     from gpusize.estimate.twin.visit_data import Observed
 
-__all__ = ["Sized", "consistent", "failing", "flat", "missed", "never", "unfit", "within_reach"]
+__all__ = ["Sized", "by_chance", "consistent", "failing", "flat", "missed", "never", "unfit", "within_reach"]
 
 SPREAD: Final = 2.0
 """Requests of an open loop may be that many times their mean in flight."""
@@ -124,6 +125,17 @@ def missed(curve: Curve) -> Sized:
         reason = f"a single request in flight already misses {slo}; no number of GPUs meets it"
         return Sized(reason=reason, details={"refusal": "single"})
     return Sized(reason=f"{least} in flight, the smallest load, miss {slo}; smaller ones are worth measuring")
+
+
+def by_chance(curve: Curve, few: Unsure) -> Sized:
+    """Light loads do not show that they keep an SLO."""
+    slo = " and ".join(str(part) for part in curve.objective.parts)
+    some = "1 request" if few.requests == 1 else f"{few.requests:,} requests"
+    reason = (
+        f"{some} with up to {few.users} in flight do not show that {slo} is kept at any load: it may be missed "
+        "whatever the load, and then no number of GPUs is enough. Measure 1 in flight for longer"
+    )
+    return Sized(reason=reason, details={"refusal": "chance"})
 
 
 def failing(curves: Sequence[Curve]) -> str | None:

@@ -43,8 +43,8 @@ def refused(base: Estimate, visits: Sequence[Observed]) -> Estimate:
     wider = (2 * loads[-1], 4 * loads[-1])
     each = math.ceil(base.details.get("in_flight_each") or 0.0)
     there = (math.ceil(each / 2), each)
-    follow = {"flat": wider, "data": wider, "single": (1, 2), "reach": there}.get(str(base.details.get("refusal")), ())
-    return replace(base, next_levels=follow)
+    follow = {"flat": wider, "data": wider, "single": (1, 2), "chance": (1,), "reach": there}
+    return replace(base, next_levels=follow.get(str(base.details.get("refusal")), ()))
 
 
 def loop(question: Question) -> str:

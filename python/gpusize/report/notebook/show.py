@@ -122,6 +122,7 @@ def _facts(best: Estimate) -> list[tuple[str, str]]:
     facts: list[tuple[str, str | None]] = [
         ("capacity", words.capacity_text(best)),
         ("interval", words.interval_text(best)),
+        ("decides", words.decides_text(best)),
         ("neighbours", words.neighbours_text(best)),
         ("method", words.method_text(best)),
         ("falls back", best.fallback),

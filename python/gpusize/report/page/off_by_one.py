@@ -13,6 +13,7 @@ from gpusize.report.text import finite, percent, plain_number
 
 __all__ = ["Count", "off_by_one"]
 
+_WORST: Final = "worst_attainment"
 _UNBELIEVED: Final = frozenset(UNBELIEVED)
 
 
@@ -39,14 +40,28 @@ def off_by_one(estimate: Estimate, sweep: Sweep) -> list[Count]:
     n, tested = estimate.gpus, estimate.tested_gpus
     load = estimate.rate if estimate.rate is not None else estimate.users
     # A mean is no share of requests: it may be kept where most of them are beyond its bound.
-    k = next((k for k, slo in sweep.attainments() if slo.text == estimate.slo and slo.required is not None), None)
+    asked = [each.slo for each in estimate.per_slo] or estimate.details.get("slos") or [estimate.slo]
+    judged = [(k, slo.required) for k, slo in sweep.attainments() if slo.text in asked]
+    required = {k: share for k, share in judged if share is not None}
     law = estimate.details.get("law") or finite(estimate.details.get("sigma")) or finite(estimate.details.get("kappa"))
-    if n is None or not tested or not load or k is None or law or estimate.think != "none":
+    if (
+        n is None
+        or not tested
+        or not load
+        or not required
+        or len(required) < len(judged)
+        or law
+        or estimate.think != "none"
+    ):
         return []
     if sweep.open_loop != (estimate.rate is not None):
         return []
-    rows = tuple(row for row in sweep.rows if finite(row.get("gpus")) == tested and _tells(row))
-    line = Sweep(rows, sweep.open_loop, sweep.slos, sweep.about).line(f"slo_{k}_attainment")
+    rows = tuple(
+        {**row, _WORST: _worst(row, required)}
+        for row in sweep.rows
+        if finite(row.get("gpus")) == tested and _tells(row)
+    )
+    line = Sweep(rows, sweep.open_loop, sweep.slos, sweep.about).line(_WORST)
     if not line:
         return []
     unit = "requests/s" if sweep.open_loop else "in flight"
@@ -55,6 +70,16 @@ def off_by_one(estimate: Estimate, sweep: Sweep) -> list[Count]:
         Count(each, f"{plain_number(at)} {unit}", _around(line, at), each == n)
         for each, at in ((each, load * tested / each) for each in counts)
     ]
+
+
+def _worst(row: Mapping[str, Any], required: Mapping[int, float]) -> float | None:
+    """The attainment of the SLO that a level is nearest to missing."""
+    found = [
+        (share - asked, share)
+        for k, asked in required.items()
+        if (share := finite(row.get(f"slo_{k}_attainment"))) is not None
+    ]
+    return min(found)[1] if len(found) == len(required) else None
 
 
 def _tells(row: Mapping[str, Any]) -> bool:

@@ -31,6 +31,7 @@ from gpusize.report.summary.words import (
     answer,
     capacity_text,
     counts_text,
+    decides_text,
     interval_text,
     method_text,
     neighbours_text,
@@ -236,7 +237,7 @@ def _body(answers: Sequence[Estimate], console: Console, truth: Truth | None) ->
 
     best = answers[0]
     rows: list[tuple[str, str | None]] = [("capacity", capacity_text(best)), ("interval", interval_text(best))]
-    rows += [("neighbours", neighbours_text(best))]
+    rows += [("decides", decides_text(best)), ("neighbours", neighbours_text(best))]
     rows += [("method", method_text(best)), ("falls back", best.fallback), ("counts", counts_text(best))]
     rows += [("ways", f"• {each}") for each in ways_to_scale(best)]
     if best.answered:

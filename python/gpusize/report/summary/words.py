@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gpusize.estimate.plan import WhatIf
 
 __all__ = [
+    "all_slos",
     "answer",
     "capacity_text",
     "counts_text",
@@ -58,12 +59,24 @@ def answer(estimate: Estimate) -> str:
     tokens = estimate.details.get("token_rate")
     asked = asked if tokens is None else f"{plain_number(tokens, 6)} output tokens/s ({_rate(estimate.rate or 0)})"
     target = "" if asked is None else f" for {asked}"
-    slo = f" at {estimate.slo}" if estimate.slo else ""
     if estimate.gpus is not None:
-        return f"{_gpus(estimate.gpus)}{target}{slo}"
+        every = all_slos(estimate)
+        return f"{_gpus(estimate.gpus)}{target}{f' at {every}' if every else ''}"
+    slo = f" at {estimate.slo}" if estimate.slo else ""
     # With several SLOs the reason begins with the one that it is about.
     why = f": {estimate.reason.removeprefix(f'{estimate.slo}: ')}" if estimate.reason else ""
     return f"No GPU count{target}{slo}{why}"
+
+
+def all_slos(estimate: Estimate) -> str:
+    """Every SLO that a count keeps."""
+    several = [each.slo for each in estimate.per_slo] or estimate.details.get("slos") or [estimate.slo]
+    return " and ".join(dict.fromkeys(each for each in several if each))
+
+
+def decides_text(estimate: Estimate) -> str:
+    """Of several SLOs the one that fewer GPUs would miss first."""
+    return estimate.slo or "" if estimate.answered and all_slos(estimate) != (estimate.slo or "") else ""
 
 
 def _pausing(estimate: Estimate) -> str:
@@ -110,10 +123,17 @@ def neighbours_text(estimate: Estimate) -> str:
     counted = estimate.details.get("gpus_without_reserve", estimate.gpus)
     if counted is None or counted not in [one["gpus"] for one in each]:
         return ""
-    asked = each[0]["asked"]
+    said = {(one["asked"], one.get("slo")) for one in each}
     parts = [f"{_gpus(one['gpus'])}: {_percent(one['attainment'])}" for one in each]
-    text = f"{', '.join(parts)} of the requests within the SLO, {_percent(asked)} asked for"
-    fewer = [one["gpus"] for one in each if one["gpus"] < counted and one["attainment"] >= asked]
+    which = "the SLO"
+    if len(said) > 1:
+        # Each keeps another one least.
+        parts = [f"{part} within {one['slo']}" for part, one in zip(parts, each, strict=True)]
+        text = f"{', '.join(parts)}"
+    else:
+        which = each[0]["slo"] if decides_text(estimate) else which
+        text = f"{', '.join(parts)} of the requests within {which}, {_percent(each[0]['asked'])} asked for"
+    fewer = [one["gpus"] for one in each if one["gpus"] < counted and one["attainment"] >= one["asked"]]
     return f"{text}; {_gpus(fewer[0])} may do, the count leans to the safe side" if fewer else text
 
 
