@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from gpusize.estimate.capacities import capacities
 from gpusize.estimate.laws import Law
 from gpusize.estimate.methods import Question, estimate
 from gpusize.studies.imports.perf_analyzer import read_perf_analyzer
+from tests.analysis.open_levels import START_NS, arrivals, columns, served
 from tests.analysis.synthetic import MS, closed, level
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -48,9 +50,32 @@ def own(gpus, servers, concurrencies, *, visit=0):
     levels = []
     for c in concurrencies:
         runtime_ns = round(50 * MS * max(1.0, c / servers))
-        columns = closed(c, constant(runtime_ns), count=40 * c)
-        levels.append(level(c, columns, gpus=gpus, visit=visit + c, count=40 * c, run=f"r{gpus}"))
+        made = closed(c, constant(runtime_ns), count=40 * c)
+        levels.append(level(c, made, gpus=gpus, visit=visit + c, count=40 * c, run=f"r{gpus}"))
     return levels
+
+
+def at_rates(gpus, rates):
+    """Open loops of a minute on one server per GPU, 50 ms a request."""
+    levels = []
+    for rate in rates:
+        due_s = arrivals("poisson", rate, 60.0, seed=int(rate))
+        made = level(None, columns(due_s, served(due_s, 0.05, [(0.0, gpus)])), gpus=gpus, visit=int(rate), rate=rate)
+        facts = {"start_ns": START_NS, "close_ns": START_NS + 60 * 10**9, "stop_reason": "duration"}
+        levels.append(replace(made, setting={**made.setting, "duration_s": 60.0}, meta={**made.meta, **facts}))
+    return levels
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_rates_that_were_all_kept_up_with_are_enough_for_less_and_bound_more(gpus):
+    """Nobody has seen the capacity, but 9 requests/s were carried: so is less, and four times it by four times."""
+    levels = at_rates(gpus, (4, 7, 9))
+    less = ask(levels, rate=8.0)
+    assert (less.gpus, less.gpus_low, less.gpus_high) == (gpus, None, gpus)
+    assert any("measured to be enough" in text for text in less.warnings)
+    more = ask(levels, rate=30.0)
+    assert (more.gpus, more.gpus_high) == (None, 4 * gpus)
+    assert f"at most {4 * gpus} GPUs are needed" in more.reason
 
 
 def ask(levels, *, users=0, rate=None, slos=(SLO,), method="scaling", **more):

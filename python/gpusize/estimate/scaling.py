@@ -78,7 +78,8 @@ class Scaling:
         base = replace(base, warnings=tuple(warnings), next_levels=follow)
         if not whole:
             why = "; ".join(found.missing) or f"nothing was measured with a multiple of {gpus_text(per)}"
-            return replace(base, reason=f"no count has a capacity: {why}")
+            refused = replace(base, reason=f"no count has a capacity: {why}")
+            return _carried_still(refused, _kept_at_rates(levels, found.kept, per), wanted)
         points = [Point(c.gpus // per, c.load, c.se) for c in whole]
         top = whole[-1]
         users = UsersInFlight.of([lv for lv in levels if lv.gpus == top.gpus], question)
@@ -157,7 +158,8 @@ def _no_more(answered: Estimate, kept: Sequence[tuple[int, float]], wanted: floa
         return answered
     if times[gpus] > 1:
         return _in_proportion(answered, least, gpus, load, wanted)
-    text = f"{gpus_text(least)} were measured to be enough; fewer may be, as their own capacity is not known"
+    fewer = "" if least == 1 else "; fewer may be, as their own capacity is not known"
+    text = f"{gpus_text(least)} {'was' if least == 1 else 'were'} measured to be enough{fewer}"
     return replace(
         answered,
         gpus=least,
@@ -169,6 +171,23 @@ def _no_more(answered: Estimate, kept: Sequence[tuple[int, float]], wanted: floa
         outside_tested_range=False,
         warnings=(text, *answered.warnings),
     )
+
+
+def _kept_at_rates(levels: Sequence[LevelData], kept: Sequence[tuple[int, float]], per: int) -> list[tuple[int, float]]:
+    """Of the loads that were carried still those that came at a rate: users who wait for answers come more evenly."""
+    closed = {level.gpus for level in levels if level.concurrency}
+    return [(gpus, load) for gpus, load in kept if load > 0 and gpus % per == 0 and gpus not in closed]
+
+
+def _carried_still(refused: Estimate, kept: Sequence[tuple[int, float]], wanted: float) -> Estimate:
+    """What follows where every measured rate is kept up with: as many as carry the load, or how many at most."""
+    found = _no_more(refused, [(gpus, load) for gpus, load in kept if load >= wanted], wanted)
+    if found.answered or not kept:
+        return found
+    times = {gpus: math.ceil(wanted / load - FUZZ) for gpus, load in kept}
+    most, gpus, load = min((times[gpus] * gpus, gpus, load) for gpus, load in kept)
+    text = f"So at most {gpus_text(most)} are needed, in proportion to {load:g} requests/s on {gpus_text(gpus)}"
+    return replace(refused, gpus_high=most, reason=f"{refused.reason}. {text}")
 
 
 def _in_proportion(answered: Estimate, least: int, gpus: int, load: float, wanted: float) -> Estimate:
