@@ -182,7 +182,7 @@ def test_several_slos_have_curves_and_crossings_of_their_own() -> None:
     assert note(axes, "8.54").xy[1] == 95
     assert note(axes, "5").xy == (5.0, 50.0)
     assert {f"{SLO} (95% needed)", f"{other} (50% needed)"} <= set(texts(made["attainment"]))
-    assert texts(made["attainment"])[0] == "Attainment of 2 SLOs; the first is missed beyond 5 users"
+    assert texts(made["attainment"])[0] == "Attainment of 2 SLOs; one is missed beyond 5 users"
     assert said(made["fit"], "R² 0.995")
 
 

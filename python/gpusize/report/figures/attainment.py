@@ -151,7 +151,7 @@ def _attainment_title(sweep: Sweep, judged: Sequence[tuple[int, SloView]], capac
     if at and len(judged) == 1:
         return f"Attainment crosses what is needed at {sweep.at(at[0])}"
     if len(judged) > 1:
-        worst = f"; the first is missed beyond {sweep.at(min(at))}" if at else ""
+        worst = f"; one is missed beyond {sweep.at(min(at))}" if at else ""
         return f"Attainment of {len(judged)} SLOs{worst}"
     k, slo = judged[0]
     line = sweep.line(f"slo_{k}_attainment")
