@@ -54,8 +54,11 @@ def test_a_gate_ends_with_1_where_the_evidence_carries_it(gpusize: Gpusize, runs
     assert "passed: p50 runtime at 4 users > +90%" in done.out
     root = ElementTree.parse("gates.xml").getroot()
     assert (root.get("tests"), root.get("failures")) == ("3", "2")
-    fine = gpusize("compare", runs / "old", runs / "same", "--fail-if", "p50 runtime > 0%")
+    fine = gpusize("compare", runs / "old", runs / "same", "--fail-if", "p50 runtime > +10%")
     assert (fine.code, fine.err) == (0, "")
+    blind = gpusize("compare", runs / "old", runs / "same", "--fail-if", "p50 runtime at 12 > +2%")
+    assert (blind.code, blind.complaint) == (2, "1 of 1 gates could not be judged")
+    assert "beyond the bound, and runs differ too much to tell whether by chance" in blind.out
 
 
 def test_a_gate_that_cannot_be_judged_does_not_pass(gpusize: Gpusize, runs: Path) -> None:

@@ -19,10 +19,11 @@ from gpusize.analysis.compare.differences import Difference
 from gpusize.analysis.compare.figures import figure
 from gpusize.analysis.compare.gates import Gate, judge, refuse_unknown, refuse_unplanned
 from gpusize.analysis.compare.matching import Run, Side, load_names, turns
+from gpusize.analysis.compare.student import t_quantile
 from gpusize.analysis.level import LevelData
 from gpusize.base.errors import SloError, UsageError
 from gpusize.report.comparison.show import document, junit_xml, markdown, print_comparison
-from gpusize.report.comparison.words import change_text, finding, interval_text, remarks, value_text
+from gpusize.report.comparison.words import change_text, finding, gate_text, interval_text, remarks, value_text
 from gpusize.report.summary.terminal import make_console
 from tests.estimate.virtual import level
 
@@ -261,7 +262,7 @@ def test_halves_of_pairs_are_not_held_against_each_other(gone: Sequence[int], wh
     a, b = in_turns(2)
     for k in gone:
         a, b = (without(a, k, 16), b) if k == 0 else (a, without(b, k, 16))
-    assert not_passed(a, b) == {"4 users": "passed", "16 users": why}
+    assert not_passed(a, b, "p50 runtime > +40%") == {"4 users": "passed", "16 users": why}
     assert not_passed(a, b, "p50 runtime at 16 > +10%") == {"16 users": why}
     rows = [each for each in compare_sides([a, b]).differences if each.load == "16 users"]
     assert {each.verdict for each in rows} <= {"within these two runs"}
@@ -403,6 +404,34 @@ def test_runs_that_are_equal_to_the_last_digit_do_not_pass_a_gate() -> None:
     )
     [judged] = judge(Comparison({"a": 3, "b": 3}, [one]), [Gate.parse("p50 runtime > +10%")])
     assert (judged.failed, judged.why_not) == (False, "nothing says how much runs differ")
+
+
+@pytest.mark.parametrize(
+    "change, error, text, wanted",
+    [
+        (0.28, 0.17, "p50 runtime > +5%", "blind"),
+        (0.055, 0.004, "p50 runtime > +5%", "passed"),
+        (0.04, 0.17, "p50 runtime > +5%", "passed"),
+        (-0.04, 0.05, "p50 runtime < -2%", "blind"),
+        (-0.04, 0.05, "p50 runtime > +5%", "passed"),
+    ],
+)
+def test_what_lies_beyond_the_bound_passes_only_where_so_much_would_have_been_seen(
+    change: float, error: float, text: str, wanted: str
+) -> None:
+    """Two whole pairs of six: one degree of freedom, and an interval of -76 to +577 %."""
+    freedom = 1 if error == 0.17 else 9
+    detectable = math.expm1((t_quantile(0.975, freedom) + t_quantile(0.8, freedom)) * error)
+    one = Difference(
+        *("b", "4 users", "p50 runtime", "s", "less", "ratio", 1.0, 1.0 + change, change),
+        *(-0.5, 5.0, 0.3, detectable, (2, 2), "pairs"),
+    )
+    found = Comparison({"a": 2, "b": 2}, [replace(one, standard_error=error, freedom=freedom)])
+    [judged] = judge(found, [Gate.parse(text)])
+    assert not judged.failed
+    assert judged.judged == (wanted == "passed")
+    assert gate_text(judged).startswith("passed: " if wanted == "passed" else "not judged: ")
+    assert ("beyond the bound" in gate_text(judged)) == Gate.parse(text).is_beyond(change)
 
 
 def test_one_round_is_not_told_to_be_repeated() -> None:

@@ -68,6 +68,10 @@ class Gate:
         """Whether it judges a load of this name; ``16`` names ``16 users`` as well."""
         return self.load is None or self.load in (load, load.split(maxsplit=1)[0])
 
+    def is_beyond(self, change: float) -> bool:
+        """Whether a change, as it was measured, lies beyond the bound."""
+        return change > self.bound if self.above else change < self.bound
+
 
 @dataclass(frozen=True, slots=True)
 class Judged:
@@ -113,7 +117,7 @@ def judge(comparison: Comparison, gates: Sequence[Gate]) -> list[Judged]:
     return [
         Judged(
             *(gate, each, probabilities[k], k in failed),
-            why_not="" if k in failed else _hidden(comparison, gate, each) if k in order else why,
+            why_not="" if k in failed else _untold(comparison, gate, each) if k in order else why,
         )
         for k, (gate, each, why) in enumerate(pairs)
     ]
@@ -204,6 +208,19 @@ def _why_not(comparison: Comparison, each: Difference, first: str, *, shared: bo
     if each.design == "within":
         return "it takes two runs a side or more"
     return "" if each.standard_error > 0 else "nothing says how much runs differ"
+
+
+def _untold(comparison: Comparison, gate: Gate, each: Difference) -> str:
+    """Why a gate that did not fail cannot pass either; empty where it can."""
+    return _hidden(comparison, gate, each) or _blind(gate, each)
+
+
+def _blind(gate: Gate, each: Difference) -> str:
+    """That what was measured lies beyond the bound, and that runs differ too much to see so large a change."""
+    seen = math.log1p(each.detectable) if each.scale == "ratio" else each.detectable
+    if gate.is_beyond(each.change) and seen > abs(each.point):
+        return "that is beyond the bound, and runs differ too much to tell whether by chance: make more, or longer ones"
+    return ""
 
 
 def _hidden(comparison: Comparison, gate: Gate, each: Difference) -> str:

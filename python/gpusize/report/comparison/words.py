@@ -183,8 +183,8 @@ def gate_text(judged: Judged) -> str:
         return f"not judged: {judged.gate.text}: {what}; {clean(judged.why_not, 5 * _SHOWN)}"
     if judged.failed:
         return f"failed: {judged.gate.text}: {what}"
-    beyond = each.change > judged.gate.bound if judged.gate.above else each.change < judged.gate.bound
-    return f"passed: {judged.gate.text}: {what}" + ("; beyond the bound, but not surely" if beyond else "")
+    beyond = "; beyond the bound, but not surely" if judged.gate.is_beyond(each.change) else ""
+    return f"passed: {judged.gate.text}: {what}{beyond}"
 
 
 def change_text(each: Difference) -> str:
