@@ -77,6 +77,16 @@ def test_what_it_cost_is_said_where_a_price_is_known() -> None:
     assert dict(search_rows(timed))["cost"].endswith("up to 60 users, 2.00")
 
 
+def test_a_search_without_a_capacity_says_only_what_is_true() -> None:
+    """Of a target that failed, loads before may have missed an SLO surely."""
+    none = replace(FOUND, capacity=None, low=8.3, high=None, slo=None)
+    said = [dict(search_rows(each))["capacity"] for each in (none, replace(none, reason="failed"))]
+    assert said[0] == "at least 8.3 users within the SLOs; no measured load surely misses one"
+    assert said[1] == ("at least 8.3 users within the SLOs; whether it carries more is not known, as the target failed")
+    unseen = dict(search_rows(replace(none, low=0.0, loads=0)))["capacity"]
+    assert unseen == "no load is known to be within the SLOs; no load was measured to its end"
+
+
 def test_nothing_is_said_to_be_left_out_where_nothing_is() -> None:
     assert [label for label, _ in search_rows(FOUND)] == ["capacity", "ended", "cost"]
 

@@ -53,13 +53,20 @@ def found_text(found: Found) -> str:
     slo = f" within {clean(found.slo)}" if found.slo else " within the SLOs"
     if found.capacity is None:
         least = f"at least {_users(found.low)} users" if found.low >= 1 else "no load is known to be"
-        return f"{least}{slo}; no measured load surely misses one"
+        return f"{least}{slo}; {_not_known(found)}"
     if found.capacity < 1:
         return f"none: a single user is not served{slo}"
     if found.wall is not None and found.high == found.wall:
         return f"{_users(found.capacity)} users; under {found.wall} the target fails"
     high = "open above" if found.high is None else f"to {_users(found.high)}"
     return f"{_users(found.capacity)} users{slo} (95 %: {_users(found.low)} {high})"
+
+
+def _not_known(found: Found) -> str:
+    """Why a search has no capacity."""
+    if found.reason == "failed":
+        return "whether it carries more is not known, as the target failed"
+    return "no measured load surely misses one" if found.loads else "no load was measured to its end"
 
 
 def ended_text(found: Found) -> str:
