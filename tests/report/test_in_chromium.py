@@ -52,6 +52,10 @@ page.onload = () => {
   const before = line();
   all("#runtime [name=y]")[0].click();
   told.log = before != line();
+  const parts = how => all(`#runtime .plot path.${how}`).map(each => each.getAttribute("d"));
+  told.rings = parts("ring"); told.holes = parts("hole");
+  const order = all("#runtime .plot path").map(each => each.getAttribute("class"));
+  told.under = order.indexOf("hole dot") < order.indexOf("dot");
   told.values = told.levels.map((_, k) => { key(k ? "ArrowRight" : "ArrowLeft"); return texts("#runtime output")[0]; });
   const seen = () => all(".cards").filter(each => each.getClientRects().length)
     .map(each => each.querySelector(".value").textContent);
@@ -98,7 +102,9 @@ def test_paper_shows_every_level_and_every_row_of_every_table(tmp_path: Path) ->
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 def test_tables_sort_figures_zoom_and_nothing_is_loaded(tmp_path: Path) -> None:
     owned = f"<script>owned=1</script><img src=x onerror=owned=1>{HOSTILE}"
-    run = run_folder(tmp_path / "run", {c: level_columns(c) for c in (1, 2, 4, 16)}, labels={"who": owned})
+    lost = {c: {"state": "interrupted", "stop_reason": "errors"} for c in (2, 8)}
+    levels = {c: level_columns(c) for c in (1, 2, 4, 8, 16)}
+    run = run_folder(tmp_path / "run", levels, facts=lost, labels={"who": owned})
     result = Result([run], slos=["p95 runtime <= 150ms"])
     (tmp_path / "report.html").write_text(render_html(result, figures=figures(result)))
     (tmp_path / "around.html").write_text(AROUND)
@@ -119,8 +125,12 @@ def test_tables_sort_figures_zoom_and_nothing_is_loaded(tmp_path: Path) -> None:
     found = re.search(r'<pre id="told">(.+?)</pre>', done.stdout, re.DOTALL)
     assert found, done.stderr[-2000:]
     told = json.loads(html.unescape(found[1]))
-    assert told["levels"] == ["1", "2", "4", "16"]
-    assert told["sorted"] == ["16", "4", "2", "1"]
+    assert told["levels"] == ["1", "2", "4", "8", "16"]
+    assert told["sorted"] == ["16", "8", "4", "2", "1"]
+    for rings in (told["rings"], told["holes"]):
+        assert len(rings) == 2, "one for each level that was interrupted"
+        assert all(re.fullmatch(r"M(\S+ \S+)L\1", each) for each in rings)
+    assert told["under"], "points stand on the rings around them"
     assert told["order"] == "descending"
     assert {"runtime", "attainment", "throughput", "over_time"} <= set(told["drawn"])
     assert told["still"] == 1, "percentiles have names on their axis, so they stay a picture"
@@ -134,7 +144,7 @@ def test_tables_sort_figures_zoom_and_nothing_is_loaded(tmp_path: Path) -> None:
         shown = re.search(r"p95 ([\d.]+) (m?s)", text)
         assert shown, text
         assert float(shown[1]) / (1e3 if shown[2] == "ms" else 1) == pytest.approx(row["runtime_p95_s"], rel=6e-3)
-    assert [len(each) for each in told["cards"]] == [1] * 4
+    assert [len(each) for each in told["cards"]] == [1] * 5
     assert [float(each[0]) for each in told["cards"]] == pytest.approx([r["achieved_rate"] for r in rows], rel=6e-3)
     assert told["wide"] <= 1300
     assert told["owned"] is None

@@ -121,7 +121,9 @@ class _Panel:
     def told(self) -> dict[str, Any]:
         axes, log = self._axes, self._axes.get_yscale() == "log"
         limits = [_short(each) for each in axes.get_ylim()]
-        drawn = [*self._shades(), *(each for line in self._lines for each in self._drawn(line))]
+        # Rings first: what they hold would cover the points that they are around.
+        lines = sorted(self._lines, key=lambda line: _kind(line) != "ring")
+        drawn = [*self._shades(), *(each for line in lines for each in self._drawn(line))]
         heights = [y for how, _, at in drawn if how in ("main", "dot") for _, y in at if y > 0]
         logged = [_short(min(heights) / 1.3), limits[1]] if heights and "%" not in self._label else None
         notes = [
@@ -166,8 +168,10 @@ class _Panel:
     def _drawn(self, line: Any) -> Iterator[tuple[str, str, list[list[float]]]]:
         kind, color, points = _kind(line), _color(line), _points(line)
         if kind == "ring":
-            yield "ring dot", color, _pairs(points)
-            yield "hole dot", "paper", _pairs(points)
+            # Each by itself, as a line from it to itself: what joins them would be a ring as well.
+            for each in points:
+                yield "ring dot", color, _pairs([each, each])
+                yield "hole dot", "paper", _pairs([each, each])
             return
         for run in _unbroken(points):
             yield kind, color, _pairs(_steps(run) if line.get_drawstyle() == "steps-post" else run)
