@@ -201,6 +201,24 @@ def test_throughput_has_a_panel_for_tokens_only_where_there_are_tokens() -> None
     assert len(figures(plain)["throughput"].axes) == 1
 
 
+@pytest.mark.parametrize(
+    "requests, repeats, said",
+    [
+        (58, 1, "Throughput: 26.2 requests/s at 30 users"),
+        (900, 1, "Throughput still rises at 30 users: 26.2 requests/s"),
+        (900, 0, "Throughput: 26.2 requests/s at 30 users"),
+        (200, 1, "Throughput: 26.2 requests/s at 30 users"),
+        (200, 4, "Throughput still rises at 30 users: 26.2 requests/s"),
+    ],
+)
+def test_throughput_is_said_to_rise_where_it_does_beyond_chance(requests: int, repeats: int, said: str) -> None:
+    """3 requests/s more, of 23; of 58 requests in 2.3 s the standard error alone is 3.4. Repeats have more of them."""
+    last = [row(30, 1.0, achieved_rate=26.2, n=requests)] * max(1, repeats)
+    known = 385 if repeats else 40
+    before = [row(c, 1.0, achieved_rate=r, n=known) for c, r in ((5, 12.0), (12, 21.0), (19, 23.0))]
+    assert texts(figures(Source(frame([*before, *last]), meta()))["throughput"])[0] == said
+
+
 def test_open_loop_is_drawn_against_the_rate() -> None:
     rates = (10.0, 20.0, 30.0, 40.0)
     source = Source(frame([row(r, 0.2, kind="open", achieved_rate=min(r, 20.0), tokens=False) for r in rates]), meta())

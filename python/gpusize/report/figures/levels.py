@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -9,8 +10,8 @@ from gpusize.analysis.metrics import METRICS
 from gpusize.report.figures import style
 from gpusize.report.summary.columns import comes_in_parts
 from gpusize.report.summary.source import SloView
-from gpusize.report.summary.sweep import Points, Sweep
-from gpusize.report.text import TimeUnit, duration, number, plain_number, time_unit
+from gpusize.report.summary.sweep import Points, Sweep, is_usable
+from gpusize.report.text import TimeUnit, duration, finite, number, plain_number, time_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["draw_lost", "draw_slo", "latency_figure", "throughput_figure"]
 
 _MARKS = {"p50": "o", "p95": "s", "p99": "^"}
+_SURE: Final = 2.0
+"""Standard errors beyond which two rates differ by more than chance."""
 _ROOM: Final = 0.5
 """Share of the axes that the name of the line in proportion takes, on paper and in a page of its usual width."""
 
@@ -214,4 +217,23 @@ def _throughput_title(sweep: Sweep, column: str) -> str:
         return f"Throughput tops out at {plain_number(best)} {what}, from {plain_number(knee)} requests/s offered"
     if knee < line[-1][0]:
         return f"Throughput levels off at {plain_number(best)} {what} from {sweep.at(knee)}"
+    if not _rises(sweep, column):
+        return f"Throughput: {plain_number(best)} {what} at {sweep.at(best_x)}"
     return f"Throughput still rises at {sweep.at(best_x)}: {plain_number(best)} {what}"
+
+
+def _rises(sweep: Sweep, column: str) -> bool:
+    """Whether the largest load completed more than any before, by more than chance makes of so many requests."""
+    line = sweep.line(column)
+    (last_x, last), (x, before) = line[-1], max(line[:-1], key=lambda point: point[1])
+    return last - before > _SURE * math.hypot(_error(sweep, column, last_x), _error(sweep, column, x))
+
+
+def _error(sweep: Sweep, column: str, x: float) -> float:
+    """Standard error of a load's mean rate over its repeats; counts vary about as Poisson's do, 0 where none are known.
+
+    A closed loop's vary less, so that nothing is called a rise too soon.
+    """
+    rows = [row for row in sweep.rows if sweep.x(row) == x and is_usable(row) and not row.get("ramp")]
+    known = [(rate, finite(row.get("n")) or 0.0) for row in rows if (rate := finite(row.get(column))) is not None]
+    return math.sqrt(sum(rate**2 / n for rate, n in known if n)) / max(1, len(known))
