@@ -60,6 +60,34 @@ def test_too_few_requests_bound_nothing() -> None:
     assert "between 95.5 % and 98 % of all such requests" in " ".join(text for _, text in certificate_rows(known))
 
 
+@pytest.mark.parametrize(
+    "levels, left_out, why",
+    [
+        (5, 4, "the load generator was the limit in 4 of 5 levels, and all the others were warm-up"),
+        (3, 3, "the load generator was the limit whenever it was measured"),
+        (2, 0, "all were warm-up"),
+    ],
+)
+def test_where_no_request_counts_none_is_said_to_be_beyond_the_bound(levels: int, left_out: int, why: str) -> None:
+    known = certificate("kept", "undecided")
+    fewer = known.fewer or pytest.fail("there is one")
+    judged = fewer.judged or pytest.fail("judged")
+    none = replace(judged.slos[0], requests=0, missed=0, attainment=math.nan, blocks=0)
+    empty = replace(judged, slos=(none,), requests=0, enough=False)
+    side_ = replace(fewer, judged=empty, levels=levels, left_out=left_out)
+    texts = [text for _, text in certificate_rows(replace(known, fewer=side_))]
+    assert f"p95 runtime <= 1s: no request counts: {why}" in texts
+    assert not any("no request within" in text or "which do not count" in text for text in texts)
+
+
+def test_the_headline_leaves_the_reasons_to_what_follows() -> None:
+    known = certificate("kept", "undecided")
+    assert known.headline == "8 GPUs keep p95 runtime <= 1s; whether 7 GPUs do is undecided"
+    assert known.because == "it is undecided"
+    assert known.conclusion == f"{known.headline}: {known.because}"
+    assert certificate("kept", "not kept").because == ""
+
+
 def test_one_gpu_carries() -> None:
     known = certificate("kept")
     one = replace(known.asked, at_gpus=1, how="scaled down", users=2)

@@ -110,6 +110,14 @@ def test_the_level_shown_first_is_the_highest_that_meets_the_slo() -> None:
     assert "no level meets" in why
 
 
+@pytest.mark.parametrize("met", [True, False])
+def test_of_repeats_the_one_with_the_most_requests_is_shown_first(met: bool) -> None:
+    """The last level of a proof is cut off where it is sure, and it may have the highest rate."""
+    rows = [row(37, 1.0, n=n, achieved_rate=rate, slo_0_met=met) for n, rate in ((256, 41.3), (221, 40.8), (48, 45.0))]
+    levels, _ = level_cards(sweep_of(Source(frame(rows), meta())))
+    assert [each.name for each in levels if each.first] == ["37 (1)"]
+
+
 def test_cards_hold_what_the_summary_has_and_nothing_else() -> None:
     levels, _ = level_cards(sweep_of(sweep()))
     for each, stored in zip(levels, sweep().summary.to_dicts(), strict=True):

@@ -137,14 +137,26 @@ class Certificate:
 
     @property
     def conclusion(self) -> str:
+        """What is to be said of the number, in one sentence, and why."""
+        return f"{self.headline}: {self.because}" if self.because else self.headline
+
+    @property
+    def because(self) -> str:
+        """Why it is not known, or not so; empty where the numbers say all."""
+        if self.asked.verdict != "kept":
+            return self.asked.why
+        return self.fewer.why if self.fewer is not None and self.fewer.verdict == "undecided" else ""
+
+    @property
+    def headline(self) -> str:
         """What is to be said of the number, in one sentence."""
         slos = " and ".join(self.slos)
         what = f"{gpus_text(self.gpus)}"
         keep = "keeps" if self.gpus == 1 else "keep"
         if self.asked.verdict == "not kept":
-            return f"{what} {'does' if self.gpus == 1 else 'do'} not keep {slos}: {self.asked.why}"
+            return f"{what} {'does' if self.gpus == 1 else 'do'} not keep {slos}"
         if self.asked.verdict == "undecided":
-            return f"whether {what} {keep} {slos} is undecided: {self.asked.why}"
+            return f"whether {what} {keep} {slos} is undecided"
         if self.fewer is None:
             return f"{what} {keep} {slos}; whether fewer do was not tried"
         less = gpus_text(self.fewer.gpus)
@@ -153,7 +165,7 @@ class Certificate:
             return f"{what} {keep} {slos}, and {less} {'does' if one else 'do'} not"
         if self.fewer.verdict == "kept":
             return f"{what} {keep} {slos}, and so {'does' if one else 'do'} {less}: fewer are enough"
-        return f"{what} {keep} {slos}; whether {less} {'does' if one else 'do'} is undecided: {self.fewer.why}"
+        return f"{what} {keep} {slos}; whether {less} {'does' if one else 'do'} is undecided"
 
     @property
     def load_text(self) -> str:

@@ -45,22 +45,41 @@ def _side_rows(side: Side) -> list[tuple[str, str]]:
     if side.judged is None:
         return rows
     for each in side.judged.slos:
-        shares = (
-            f"{percent_text(each.attainment)} of {count(each.requests)} requests" if each.requests else "no request"
-        )
+        if not each.requests:
+            rows.append(("", clean(f"{each.slo}: {_none_counts(side)}", MOST_CHARS)))
+            continue
+        shares = f"{percent_text(each.attainment)} of {count(each.requests)} requests"
         unknown = f", {count(each.unknown)} of which do not tell" if each.unknown else ""
         # With fewer requests than are the least nothing is said: their interval would read as a verdict.
         known = f"between {percent_text(each.low)} and {percent_text(each.high)} of all such requests"
         bounds = known if side.judged.enough and each.blocks >= LEAST_BLOCKS else "too few to say of all such requests"
         blocks = f"{count(each.blocks)} block{'' if each.blocks == 1 else 's'} of {count(each.block)} requests"
         rows.append(("", clean(f"{each.slo}: {shares} within{unknown}; {bounds}; {blocks}", MOST_CHARS)))
-    left = f"; the load generator was the limit in {side.left_out} levels, which do not count" if side.left_out else ""
+    # Where none counts, what is left out is said there.
+    counted = any(each.requests for each in side.judged.slos)
+    left = (
+        f"; the load generator was the limit in {side.left_out} levels, which do not count"
+        if side.left_out and counted
+        else ""
+    )
     left = left.replace("in 1 levels, which do", "in 1 level, which does")
     spent = f"{count(side.requests)} requests in {side.levels} level{'' if side.levels == 1 else 's'}"
     rows.append(
         ("", f"{spent}, {format_duration(round(side.length_s))}; {count(side.judged.warmup)} were warm-up{left}")
     )
     return rows
+
+
+def _none_counts(side: Side) -> str:
+    """Why no request of a side counts."""
+    if not side.levels:
+        return "no request counts, as no level was measured to its end"
+    why = "all the others were warm-up" if side.left_out else "all were warm-up"
+    if side.left_out == side.levels:
+        why = "the load generator was the limit whenever it was measured"
+    elif side.left_out:
+        why = f"the load generator was the limit in {side.left_out} of {side.levels} levels, and {why}"
+    return f"no request counts: {why}"
 
 
 def print_certificate(certificate: Certificate, console: Console, written: Sequence[Path] = ()) -> None:

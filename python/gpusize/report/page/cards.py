@@ -44,6 +44,7 @@ def level_cards(sweep: Sweep) -> tuple[list[LevelCards], str]:
     """The cards of every level, and why one of them is shown at first.
 
     That is the highest level that meets every SLO; without an SLO, or where none meets it, the one that completed most.
+    Of repeats it is the one with the most requests: others may have been cut off, as the last of a proof is.
     """
     rows = sorted(sweep.rows, key=lambda row: sweep.x(row) or 0.0)
     first, why = _first(sweep, rows)
@@ -73,10 +74,21 @@ def _first(sweep: Sweep, rows: list[Row]) -> tuple[int, str]:
     steady = [k for k in usable if not rows[k].get("ramp")]
     met = [k for k in steady if _met(sweep, rows[k])]
     if met:
-        return met[-1], "the highest level that meets the SLO"
+        return _longest(sweep, rows, met, met[-1]), "the highest level that meets the SLO"
     judged = any(_met(sweep, rows[k]) is not None for k in steady)
     most = max(steady or usable or [0], key=lambda k: finite(rows[k].get("achieved_rate")) or 0.0)
+    most = _longest(sweep, rows, steady, most)
     return most, f"{'no level meets the SLO; this one' if judged else 'the level that'} completed most"
+
+
+def _longest(sweep: Sweep, rows: list[Row], among: list[int], chosen: int) -> int:
+    """Of the chosen level's repeats the one with the most requests."""
+
+    def place(k: int) -> tuple[float | None, float | None]:
+        return sweep.x(rows[k]), finite(rows[k].get("gpus"))
+
+    alike = [k for k in among if place(k) == place(chosen)]
+    return max(alike, key=lambda k: (finite(rows[k].get("n")) or 0.0, k == chosen), default=chosen)
 
 
 def _met(sweep: Sweep, row: Row) -> bool | None:

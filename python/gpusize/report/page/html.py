@@ -71,7 +71,7 @@ def render_html(
     drawn = [_shown_figure(name, figure, folder) for name, figure in (figures or {}).items()]
     metrics = [slo.metric for _, slo in judged_slos(sweeps)]
     certificate = getattr(source, "certificate", None)
-    proved = "what was measured" if certificate is None else clean(certificate.conclusion)
+    proved = "what was measured" if certificate is None else clean(certificate.headline)
     page = _environment().get_template("page.html.j2")
     return page.render(
         title=f"gpusize: {words.answer(best) if best else proved}",
