@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpusize.analysis.broken import Look, broke, causes, check_load, has_failed
+from gpusize.analysis.broken import Look, alike, broke, causes, check_load, has_failed
 
 HELD, FELL, BUSY = "held", "fell", "busy"
 
@@ -77,6 +77,22 @@ def test_a_target_of_which_a_part_died_has_failed() -> None:
     # One of ten in ten is chance at the lowest load, and so it is no more at the others.
     assert causes([*held, broken(8, 1, 20), broken(1, 1, 10)])[3] == "alike"
     assert causes([*held, broken(8, 9, 20), broken(1, 1, 10)])[3] == "load"
+
+
+def test_a_share_that_fails_at_every_load_is_of_none() -> None:
+    every = [broken(2, 4, 106), broken(4, 10, 161), broken(8, 9, 214), broken(12, 5, 218)]
+    assert alike(every) == pytest.approx(28 / 699)
+    assert alike(every[:1]) == 0, "a lower load may tell"
+    assert alike([broken(1, 4, 106)]) > 0
+    assert alike([]) == 0
+    for other in (
+        broken(16, 40, 200),
+        Look(16, broke=False, ended=100),
+        broken(16, 4, 100)._replace(brought=True),
+        broken(16, 4, 100)._replace(fading=True),
+    ):
+        assert alike([*every, other]) == 0
+    assert alike([broken(load, 60, 200) for load in (1, 2, 4)]) == 0, "of a half the target is to be asked"
 
 
 def test_a_load_below_which_none_held_is_held_against_none() -> None:

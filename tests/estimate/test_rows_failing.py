@@ -62,6 +62,23 @@ def test_rows_that_failed_each_time_by_chance_are_not_named(share: float, seed: 
     assert rows_failing(levels) is None
 
 
+def test_a_share_that_fails_at_every_load_is_answered_with_what_helps() -> None:
+    """3 % fail, whichever row: a lower load would be void as well, and so would the levels to be measured next."""
+    rng, levels = random.Random(5), []
+    for visit, users in enumerate((2, 4, 8)):
+        outcome = [FAILED if k % 33 == 9 else 0 for k in range(200)]
+        columns = {**closed(users, lambda _: 50 * MS, count=200), "row": [rng.randrange(90) for _ in outcome]}
+        found = level(users, {**columns, "outcome": outcome}, visit=visit, gpus=1, state="interrupted", count=200)
+        levels.append(replace(found, meta={**found.meta, "stop_reason": "errors"}))
+    [found] = estimate(levels, Question(100, [Slo.parse("p95 runtime <= 250ms")]))
+    assert "About 3 % failed at every load alike" in str(found.reason)
+    assert "--max-error-rate 0.1" in str(found.reason)
+    assert "Measure a lower load" not in str(found.reason)
+    assert found.next_levels == ()
+    [lower] = estimate(levels[1:2], Question(100, [Slo.parse("p95 runtime <= 250ms")]))
+    assert "Measure a lower load again" in str(lower.reason)
+
+
 def test_a_dataset_of_one_row_has_no_row_to_blame() -> None:
     levels = [
         replace(each, records=each.records.with_columns(row=0))

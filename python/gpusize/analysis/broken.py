@@ -29,6 +29,7 @@ __all__ = [
     "MOST",
     "Cause",
     "Look",
+    "alike",
     "broke",
     "brought",
     "causes",
@@ -49,6 +50,8 @@ MOST: Final = 0.5
 FEW: Final = 0.01
 FEWEST: Final = 3
 """So many failures, as a share and as a number, a level may have at its end before the target is said to have died."""
+SMALL: Final = 0.1
+"""The largest share of failures that is taken for the target's own where it is the same at every load."""
 CHANCE: Final = 0.05
 """Failures that are as many by so small a chance, or a smaller one, were more than at lower loads."""
 NO_FAILURE: Final = ("ok", "cancelled")
@@ -133,6 +136,20 @@ def _more(mine: Look, lower: Sequence[Look]) -> bool:
     if not (mine.ended and ended) or mine.failed >= MOST * mine.ended:
         return True
     return chance_of_as_many(mine.failed, mine.ended, mine.failed + failed, mine.ended + ended) <= CHANCE
+
+
+def alike(looks: Sequence[Look]) -> float:
+    """The share of requests that failed at every load alike, also at the lowest; 0 where there is none.
+
+    A small one, of visits that all broke, and of several loads, or of one request at a time.
+    """
+    if not looks or not all(each.broke and each.ended and not each.fading and not each.brought for each in looks):
+        return 0.0
+    low = min(looks, key=lambda each: each.load)
+    failed, ended = sum(each.failed for each in looks), sum(each.ended for each in looks)
+    several = low.load <= 1 or any(each.load > low.load for each in looks)
+    small = failed <= SMALL * ended and not any(_more(each, [low]) for each in looks if each is not low)
+    return failed / ended if several and small else 0.0
 
 
 def _told(looks: Sequence[Look], number: int) -> Look | None:

@@ -86,10 +86,12 @@ def _strict(rows: Sequence[Mapping[str, Any]], left: str) -> ExitStatus:
 
 def _failed(result: Result) -> str:
     """That the target had failed when the run ended, and what to do; nothing of several runs."""
-    from gpusize.estimate.evidence import target_failed
+    from gpusize.estimate.evidence import fails_alike, target_failed
 
     text = "" if len(result.paths) > 1 else target_failed(result.levels)
-    return f"{text}. Start it again; gpusize run --resume {result.path} goes on{_not_run(result)}" if text else ""
+    if not text or fails_alike(result.levels):
+        return text
+    return f"{text}. Start it again; gpusize run --resume {result.path} goes on{_not_run(result)}"
 
 
 def _not_run(result: Result) -> str:

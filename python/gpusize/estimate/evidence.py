@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gpusize.analysis.broken import MOST, causes, failed_text, has_failed, look_of, since_held
+from gpusize.analysis.broken import MOST, alike, causes, failed_text, has_failed, look_of, since_held
 from gpusize.analysis.failures import failures_text
 from gpusize.estimate.level_quality import load_text, together
 from gpusize.estimate.rows_failing import rows_failing
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
     from gpusize.estimate.question import Estimate
 
-__all__ = ["Evidence", "evidence", "target_failed"]
+__all__ = ["Evidence", "evidence", "fails_alike", "target_failed"]
 
 REFUSAL: Final = "failed"
 """``details["refusal"]`` of an answer that is missing because the target failed."""
@@ -32,6 +32,8 @@ WHY: Final = {
     "unknown": "they came at once, as of a target that has failed, and no lower load has held since",
     "few": "they came at once, and no lower load has held since",
 }
+ALLOWED: Final = (0.02, 0.05, 0.1, 0.2)
+"""Shares of failures that are named to be allowed: the least of them that is twice what failed."""
 NOTHING: Final = "such failures say nothing of how much the target carries"
 
 
@@ -43,11 +45,13 @@ class Evidence:
         kept: without those whose failures did not come with their load.
         warnings: what is said of each that is left out, and of rows that are not like all.
         failed: why there may be no number: the target failed, or seems to have; empty where it did not.
+        other_loads: whether other loads would tell more; not where requests fail at every load alike.
     """
 
     kept: list[LevelData]
     warnings: tuple[str, ...] = ()
     failed: str = ""
+    other_loads: bool = True
 
     def add_to(self, answer: Estimate) -> Estimate:
         """The answer with what is left out; where it has no number, the target's failure is the first reason."""
@@ -59,7 +63,9 @@ class Evidence:
         said = [each for each in self.warnings if not self.failed.startswith(each)]
         rest = (*said, f"the other levels give no number either: {answer.reason}", *answer.warnings)
         details = {**answer.details, "refusal": REFUSAL}
-        return replace(found, reason=self.failed, warnings=tuple(dict.fromkeys(rest)), details=details)
+        follow = answer.next_levels if self.other_loads else ()
+        rest = tuple(dict.fromkeys(rest))
+        return replace(found, reason=self.failed, warnings=rest, next_levels=follow, details=details)
 
 
 def evidence(levels: Iterable[LevelData]) -> Evidence:
@@ -85,7 +91,8 @@ def evidence(levels: Iterable[LevelData]) -> Evidence:
             warnings.append(bad)
         failed = failed or why
     warnings += [unlike] if unlike else []
-    return Evidence(kept, tuple(dict.fromkeys(warnings)), failed)
+    other = bool(kept) or not any(fails_alike(run) for run in _runs(given))
+    return Evidence(kept, tuple(dict.fromkeys(warnings)), failed, other)
 
 
 def target_failed(levels: Sequence[LevelData]) -> str:
@@ -95,6 +102,18 @@ def target_failed(levels: Sequence[LevelData]) -> str:
     """
     found, held = _doubted(levels), any(level.state == "done" for level in levels)
     return found.gone or ("" if held else found.reason)
+
+
+def fails_alike(levels: Sequence[LevelData]) -> str:
+    """That a small share of the requests failed at every load of a run alike, and what to do; empty elsewhere."""
+    share = alike([look for level in levels if (look := look_of(level)) is not None])
+    if not share:
+        return ""
+    allowed = next(each for each in ALLOWED if each >= 2 * share)
+    return (
+        f"About {100 * share:.2g} % failed at every load alike, so that other loads tell no more: mend that, or begin "
+        f"anew with --max-error-rate {allowed:g}, by which levels go on"
+    )
 
 
 class _Run(NamedTuple):
@@ -123,8 +142,9 @@ def _doubted(run: Sequence[LevelData]) -> _Run:
     if at_once is None:
         return _Run(doubted, "", "")
     what = f"at {load_text(at_once)} {failures_text(at_once.meta, brief=True)}, and {_why(at_once, 'unknown')}"
-    todo = "" if _load(at_once) <= 1 else ". Measure a lower load again to tell whether it still answers"
-    return _Run(doubted, "", f"{what}: {NOTHING}{todo}")
+    todo = "" if _load(at_once) <= 1 else "Measure a lower load again to tell whether it still answers"
+    todo = fails_alike(run) or todo
+    return _Run(doubted, "", f"{what}: {NOTHING}{f'. {todo}' if todo else ''}")
 
 
 def _why(level: LevelData, cause: Cause) -> str:
