@@ -76,6 +76,20 @@ def test_a_damaged_run_is_listed_and_kept(gpusize: Gpusize, runs: Path) -> None:
     assert names(runs) == ["a"]
 
 
+def test_a_run_with_a_damaged_level_shows_all_the_others(gpusize: Gpusize, runs: Path) -> None:
+    (runs / "a" / "levels" / "0000" / "level.json").unlink()
+    done = gpusize("runs", "show", "runs/a")
+    told = {line.split()[0]: " ".join(line.split()[1:]) for line in done.out.splitlines()}
+    assert told["levels"] == "1 done, 1 damaged"
+    assert (told["target"], told["loads"]) == ("http://a:8000/v1, m", "8 users")
+    assert told["problem"].startswith("a level cannot be read: runs/a/levels/0000/level.json: ")
+    [row] = [line for line in gpusize("runs", "list").out.splitlines() if "runs/a" in line]
+    assert "a level cannot be" in row
+    # It is not removed with the others.
+    gpusize("runs", "prune", "runs", "--keep-newest", "0", "--yes")
+    assert names(runs) == ["a"]
+
+
 def test_a_level_that_did_not_end_is_counted(gpusize: Gpusize, runs: Path) -> None:
     with RunStore.reopen(runs / "c") as store:
         store.open_level(2, {"setting": {"kind": "closed", "concurrency": 16}})

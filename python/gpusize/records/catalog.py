@@ -25,13 +25,14 @@ class RunFacts:
     Attributes:
         path: the folder.
         size_bytes: of all files in it.
-        problem: why it cannot be read; all that follows is empty then.
+        problem: why it cannot be read, and all that follows is empty then; or what of its levels cannot.
         created: ISO 8601, in UTC.
         targets: what the load was sent to.
         models: names.
         gpus: behind the targets; 0 when unknown.
         loads: ``16 users``, ``20 requests/s`` or a kind, in the order in which they were measured.
-        states: how many levels ended in each state; ``open`` are those that did not end.
+        states: how many levels ended in each state; ``open`` are those that did not end,
+            ``damaged`` those that cannot be read.
         labels: the run's.
         about: the contents of ``run.json``.
     """
@@ -75,25 +76,36 @@ def catalog(folders: Sequence[Path], labels: Mapping[str, str] | None = None) ->
 
 
 def facts_of(run: Path) -> RunFacts:
-    """The facts of one run folder; a damaged one says why it cannot be read."""
+    """The facts of one run folder; a damaged one says why it cannot be read, and those of its levels that can."""
     size = _size(run)
     try:
         about = read_run(run)
-        levels = [read_level(each) for each in level_dirs(run)]
+        folders = level_dirs(run)
         unfinished = len(open_level_dirs(run))
     except StoreError as error:
         return RunFacts(run, size, problem=str(error))
+    levels, problems = [], []
+    for each in folders:
+        try:
+            levels.append(read_level(each))
+        except StoreError as error:
+            problems.append(str(error))
     targets = [each for each in about.get("targets") or () if isinstance(each, Mapping)]
     states = Counter(str(level.get("state")) for level in levels)
     return RunFacts(
         run,
         size,
+        problem=problems[0] if problems else "",
         created=str(about.get("created") or ""),
         targets=tuple(_target(each) for each in targets),
         models=tuple(str(each) for each in about.get("models") or ()),
         gpus=sum(int(each.get("gpus") or 0) for each in targets),
         loads=tuple(_load(level.get("setting") or {}) for level in levels),
-        states={**states, **({"open": unfinished} if unfinished else {})},
+        states={
+            **states,
+            **({"damaged": len(problems)} if problems else {}),
+            **({"open": unfinished} if unfinished else {}),
+        },
         labels={str(name): str(value) for name, value in (about.get("labels") or {}).items()},
         about=about,
     )

@@ -32,7 +32,7 @@ def print_runs(runs: Sequence[RunFacts], console: Console) -> None:
         cells = [
             str(each.path),
             each.created[:16].replace("T", " "),
-            f"cannot be read: {clean(each.problem)}" if each.problem else clean(_target_text(each), _MOST),
+            _problem_text(each) or clean(_target_text(each), _MOST),
             str(each.gpus or "\u2013"),
             _levels_text(each),
             clean(_labels_text(each), _MOST),
@@ -77,6 +77,7 @@ def print_run(run: RunFacts, console: Console) -> None:
         ),
         "gpusize": str(about.get("gpusize") or ""),
         "size": size_text(run.size_bytes),
+        "problem": _problem_text(run),
     }
     for name, value in facts.items():
         if value:
@@ -124,6 +125,13 @@ def _levels_text(run: RunFacts) -> str:
     if set(run.states) <= {"done"}:
         return str(sum(run.states.values()))
     return ", ".join(f"{n} {state}" for state, n in run.states.items())
+
+
+def _problem_text(run: RunFacts) -> str:
+    """That it, or a level of it, cannot be read; empty where all can."""
+    if not run.problem:
+        return ""
+    return f"{'a level' if run.states else 'it'} cannot be read: {clean(run.problem)}"
 
 
 def _labels_text(run: RunFacts) -> str:
