@@ -81,6 +81,14 @@ def test_a_file_size_limit_is_named(tmp_path: Path) -> None:
         stack.callback(resource.setrlimit, resource.RLIMIT_FSIZE, (soft, hard))
         with pytest.raises(StoreError, match="may not grow any more") as caught:
             write_atomic(tmp_path / "big.json", bytes(2000))
-    assert caught.value.where is not None
-    assert caught.value.where.startswith(str(tmp_path))
+    assert caught.value.where == str(tmp_path / "big.json")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_where_no_file_can_be_made_the_one_that_was_asked_for_is_named(tmp_path: Path) -> None:
+    from gpusize.base.errors import StoreError
+    from gpusize.base.files import write_atomic
+
+    with pytest.raises(StoreError, match="no file can be made there") as caught:
+        write_atomic(tmp_path / "none" / "a.parquet", b"")
+    assert caught.value.where == str(tmp_path / "none" / "a.parquet")

@@ -84,10 +84,13 @@ def write_atomic(file: Path, data: bytes) -> None:
                 handle.flush()
                 os.fsync(handle.fileno())
             scratch.replace(file)
-        except OSError:
+        except OSError as error:
             with contextlib.suppress(OSError):
                 scratch.unlink()
-            raise
+            if error.errno == errno.ENOENT:
+                raise StoreError("no file can be made there", str(file), "choose another folder") from error
+            # The file that was asked for, and not the one that was to take its place.
+            raise OSError(error.errno, error.strerror, str(file)) from error
         fsync_path(file.parent)
 
 
