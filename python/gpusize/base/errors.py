@@ -51,7 +51,8 @@ class GpusizeError(Exception):
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
-        advice = f". {self.todo[:1].upper()}{self.todo[1:]}" if self.todo else ""
+        end = "" if self.what.endswith(("?", ".")) else "."
+        advice = f"{end} {self.todo[:1].upper()}{self.todo[1:]}" if self.todo else ""
         return f"{place}{self.what}{advice}"
 
 
