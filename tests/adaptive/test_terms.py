@@ -69,6 +69,7 @@ def test_times_and_requests_are_no_money(budget: str | None) -> None:
         ({"budget": "5usd", "gpu_hour_price": "2 EUR"}, "a budget in usd and a price in EUR are given", "budget"),
         ({"budget": "5", "gpu_hour_price": "2 EUR"}, "too few", "budget"),
         ({"budget": "5usd", "gpu_hour_price": "cheap"}, '"cheap" is not a price', "gpu_hour_price"),
+        ({"budget": "5x"}, '"5x" is not a budget', "budget"),
         ({"budget": "0usd", "gpu_hour_price": "2usd"}, '"0usd" is not a budget', "budget"),
         ({"budget": "0.01usd", "gpu_hour_price": "40usd", "gpus": 8}, "too small", "budget"),
     ],

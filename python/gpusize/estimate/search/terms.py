@@ -179,7 +179,7 @@ def _budget(value: int | str | None) -> int | str | None:
 
 
 def _money(text: str) -> Price | None:
-    """An amount with its currency; None of other texts, as of ``10m``, which is a time."""
+    """An amount with its currency; None of other texts, as of ``10m``, which is a time, and of ``5x``."""
     try:
         as_duration_s(text, "budget")
     except UsageError:
@@ -190,7 +190,7 @@ def _money(text: str) -> Price | None:
         found = parse_price(text)
     except UsageError:
         return None
-    return found if found.currency else None
+    return found if found.currency in SYMBOLS or len(found.currency) > 1 else None
 
 
 def _money_text(money: Price) -> str:
