@@ -269,6 +269,21 @@ def test_an_open_loop_keeps_its_rate_and_shows_it(gpusize: Gpusize, url: str) ->
     assert level["rows"] == 40
 
 
+@pytest.mark.parametrize(
+    "given, told",
+    [(("--slo", "p95 runtime <= 5s"), True), ((), False), (("--slo", "p95 runtime <= 5s", "--quiet"), False)],
+)
+def test_rates_within_an_slo_end_with_how_to_size_by_them(
+    gpusize: Gpusize, url: str, given: tuple[str, ...], told: bool
+) -> None:
+    loud = [each for each in SWEEP if each != "--quiet"]
+    asked = ("run", "--url", url, *loud, "--rates", "200", "--process", "constant", "--count", "40", "--no-plots")
+    done = gpusize(*asked, *given)
+    assert done.code == 0, done.err
+    hint = f"gpusize: gpusize estimate {only_run()} --rate R says how many GPUs R requests/s need"
+    assert (hint in done.err) is told
+
+
 def test_dataset_rows_are_sent_in_order_and_repeat(gpusize: Gpusize, url: str, chat_server: ScriptedServer) -> None:
     Path("rows.jsonl").write_text("".join(f'{{"id": {k}, "question": "q{k}"}}\n' for k in range(3)))
     asked = ("--dataset", "rows.jsonl", "--concurrencies", "1", "--passes", "5", "--metrics-url", "none")

@@ -72,6 +72,8 @@ def _run(given: dict[str, Any], config: Path | None, resume: Path | None) -> int
             print_json(result, estimates)
         else:
             print_result(result, estimates[:1], [result.path, *page])
+            if (text := _sized_by_rate(result)) and not quiet:
+                note(text)
         if lost is not None:
             raise lost
     except KeyboardInterrupt:
@@ -81,6 +83,16 @@ def _run(given: dict[str, Any], config: Path | None, resume: Path | None) -> int
     code = conclude(judge(result, estimates, strict=bool(options.get("strict"))))
     keep_lost(result.path)
     return code
+
+
+def _sized_by_rate(result: Result) -> str:
+    """How to size by what was measured at rates, where nobody asked; empty where that is no question."""
+    known = result.slos and any(level.gpus for level in result.levels)
+    if result.can_estimate or result.rate is not None or result.cancelled or not known:
+        return ""
+    if not any(level.rate and level.state == "done" for level in result.levels):
+        return ""
+    return f"gpusize estimate {result.path} --rate R says how many GPUs R requests/s need within the SLOs"
 
 
 def _page(result: Result, *, plots: bool) -> tuple[list[Path], StoreError | None]:
