@@ -68,8 +68,8 @@ def test_a_share_that_fails_at_every_load_is_answered_with_what_helps() -> None:
     for visit, users in enumerate((2, 4, 8)):
         outcome = [FAILED if k % 33 == 9 else 0 for k in range(200)]
         columns = {**closed(users, lambda _: 50 * MS, count=200), "row": [rng.randrange(90) for _ in outcome]}
-        found = level(users, {**columns, "outcome": outcome}, visit=visit, gpus=1, state="interrupted", count=200)
-        levels.append(replace(found, meta={**found.meta, "stop_reason": "errors"}))
+        one = level(users, {**columns, "outcome": outcome}, visit=visit, gpus=1, state="interrupted", count=200)
+        levels.append(replace(one, meta={**one.meta, "stop_reason": "errors"}))
     [found] = estimate(levels, Question(100, [Slo.parse("p95 runtime <= 250ms")]))
     assert "About 3 % failed at every load alike" in str(found.reason)
     assert "--max-error-rate 0.1" in str(found.reason)

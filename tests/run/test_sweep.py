@@ -135,6 +135,12 @@ def test_a_resumed_run_says_where_it_is_among_all_levels(store: RunStore) -> Non
     assert [(each.position, each.total, each.step) for each in seen if each.kind == "level"] == [(1, 2, 1), (2, 2, 2)]
 
 
+def test_where_the_steps_are_the_most_there_may_be_no_total_is_told(store: RunStore) -> None:
+    seen: list[ProgressEvent] = []
+    sweep(FakeEngine(), store, progress=seen.append, open_end=True).run(steps_of(Load(concurrencies=(1, 2), count=4)))
+    assert {each.total for each in seen} == {0}
+
+
 def test_levels_by_passes_run_one_after_the_other(store: RunStore) -> None:
     engine = FakeEngine()
     sweep(engine, store).run(steps_of(Load(concurrencies=(1, 2), passes=2)))

@@ -160,8 +160,8 @@ def prove(  # noqa: PLR0913 -- typed keyword arguments, each with a default
 
 def _shown(progress: Callable[[ProgressEvent], None] | None, note: Callable[[str], None] | None) -> Shown:
     @contextlib.contextmanager
-    def show(spec: RunSpec, _side: Side) -> Iterator[Listeners]:
-        with telling(progress, [level.setting for level in spec.levels]) as told:
+    def show(_spec: RunSpec, _side: Side) -> Iterator[Listeners]:
+        with telling(progress) as told:
             yield told._replace(note=note or told.note)
 
     return show

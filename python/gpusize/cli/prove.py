@@ -125,7 +125,8 @@ def command(
 
     @contextlib.contextmanager
     def shown(spec: RunSpec, side: Side) -> Iterator[Listeners]:
-        with LiveProgress(quiet=quiet, settings=[level.setting for level in spec.levels]) as live:
+        # It ends as soon as the test is sure: the levels that are planned say nothing of the time left.
+        with LiveProgress(quiet=quiet) as live:
             for text in () if quiet else spec.notes:
                 note(text)
             told = Listeners(live.event, lambda text: live.message(f"gpusize: {text}"))

@@ -147,6 +147,7 @@ def _execute(
                 after,
                 None if progress is None else SoFar(spec.slos, _nature(spec)),
                 spec.load.wait_between_s,
+                open_end=proving is not None,
             )
             done = finished_steps(store.path)
             over = proving is not None and spec.resume is not None and proving.is_over(store.path)

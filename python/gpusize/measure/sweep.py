@@ -68,7 +68,7 @@ class ProgressEvent:
         kind: ``running`` about ten times a second, of the newest level that has begun; ``level`` when a level has been
             committed, while the next ones may be running.
         position: which level of those still to do, from 1.
-        total: how many levels there are to do; 0 where a search decides while it runs.
+        total: how many levels there are to do; 0 where a search or a proof decides while it runs.
         setting: the level's setting.
         progress: the engine's view of the level.
         level: the contents of ``level.json``; None with ``running``.
@@ -113,6 +113,7 @@ class Sweep:
         so_far: works out what those are told who watch.
         wait_s: how long a level waits at most until all requests of the one before are answered.
         now_s: a clock for that, in seconds.
+        open_end: whether the steps are the most that there may be, so that no total is told.
     """
 
     engine: AnyEngine
@@ -128,6 +129,7 @@ class Sweep:
     so_far: SoFar | None = None
     wait_s: float = 0.0
     now_s: Callable[[], float] = time.monotonic
+    open_end: bool = False
     stopped: Stop | None = field(default=None, init=False)
     _asked: int = field(default=0, init=False)
     _sending: set[int] = field(default_factory=set, init=False)
@@ -149,7 +151,7 @@ class Sweep:
         waiting = deque(enumerate(steps, start=1))
         self._followed = len(steps)
         queued: deque[_Queued] = deque()
-        self._total = len(steps) if follow is None else 0
+        self._total = len(steps) if follow is None and not self.open_end else 0
         self._tell_boundary()
         try:
             while self._more(waiting, queued, follow):
