@@ -273,6 +273,14 @@ def test_two_slow_answers_that_are_alike_are_no_rate_of_their_own():
     assert found.achieved == pytest.approx(4 / 0.69)
 
 
+def test_a_level_whose_drain_is_left_out_is_counted_as_its_answers_came():
+    """Without a warm-up its window begins at the start, and ends before its last requests."""
+    found = [passes_of(alone, 20, 10, seed) for seed in range(8)]
+    until = [{"name": "steady", "start_ns": START_NS, "end_ns": each.meta["close_ns"] - 2 * 10**9} for each in found]
+    cut = [throughput(replace(each, intervals=[part])) for each, part in zip(found, until, strict=True)]
+    assert np.mean([each.achieved or 0 for each in cut]) == pytest.approx(20, rel=0.08)
+
+
 def test_few_passes_with_idle_slots_are_counted_as_they_came():
     """Each slot waits 60 ms between an answer and its next request, which the generator took."""
     service = lognormal_ns(3, 100 * MS, 0.4)

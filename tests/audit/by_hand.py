@@ -134,17 +134,18 @@ class Hand:
         if failed or self.slots < 2 or len(due) < self.slots or not 2 * self.slots <= n < 20 * self.slots:
             return came, begun, closed
         start, last = self.meta["start_ns"], max(row["end_ns"] for row in self.rows)
+        whole = self.window[0] <= start and max(row["due_ns"] for row in self.rows) <= closed
         took = [row["end_ns"] - row["due_ns"] for row in due]
         mean = sum(took) / len(took)
         spread = math.sqrt(sum((x - mean) ** 2 for x in took) / (len(took) - 1))
         if mean and spread < 0.15 * mean:
             waves = math.ceil(len(due) / self.slots) + 1
             idle = max(row["end_ns"] for row in due) - begun > 1.1 * waves * mean
-            if not idle and self.window[0] <= start and n / (last - start) > self.slots / mean:
+            if not idle and whole and n / (last - start) > self.slots / mean:
                 return self.rows, start, last
             return (came, begun, closed) if idle else (due, begun, begun + sum(took) / self.slots)
         busy = sum(max(0, min(row["end_ns"], closed) - row["due_ns"]) for row in self.rows)
-        if self.window[0] > start or 1.1 * busy < self.slots * (closed - start):
+        if not whole or 1.1 * busy < self.slots * (closed - start):
             return came, begun, closed
         ranked = [row["end_ns"] - row["due_ns"] for row in sorted(self.rows, key=lambda row: row["due_ns"])]
         first, later = ranked[: self.slots], ranked[self.slots :]

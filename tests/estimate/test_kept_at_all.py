@@ -57,6 +57,24 @@ def test_never_more_gpus_than_users(users, risk):
     assert all(each["gpus"] <= users for each in found.details.get("neighbours", ()))
 
 
+@pytest.mark.parametrize("text", ["runtime <= 3s", "p99.9 runtime <= 60s", "share timeout <= 0%", "mean runtime <= 3s"])
+def test_an_slo_of_all_requests_or_that_no_load_misses_is_not_asked_to_be_shown(text):
+    """No sample shows that all requests keep a bound, and what no load misses decides nothing."""
+    given = levels(one_at_a_time, {1: 12, 2: 40, 4: 80}, 3, sigma=0.1)
+    slos = [Slo.parse("p95 runtime <= 1.5s"), Slo.parse(text)]
+    [found] = estimate(given, Question(10, slos))
+    assert found.details.get("refusal") != "chance"
+    [alone_] = estimate(given, Question(10, slos[1:]))
+    assert alone_.details.get("refusal") != "chance"
+
+
+def test_the_luckiest_of_several_light_loads_shows_no_more_than_all():
+    """Of 93 % within whatever the load some level of twenty has all in two of three runs."""
+    slo = Slo.parse("p95 runtime <= 2.03s")
+    found = [ask(levels(alone, {1: 20, 2: 20, 4: 20, 8: 400}, seed), 100, slo) for seed in range(30)]
+    assert sum(each.gpus is not None for each in found) <= 6
+
+
 def one_at_a_time(users, work_s):
     """As ``queued``, with one server."""
     return queued(users, work_s, servers=1)

@@ -78,6 +78,18 @@ def test_rates_that_were_all_kept_up_with_are_enough_for_less_and_bound_more(gpu
     assert f"at most {4 * gpus} GPUs are needed" in more.reason
 
 
+def test_a_burst_is_no_rate_that_was_carried():
+    """Twenty requests in half a second, 2 s each: eighty in flight, which 40 requests/s are, were never seen."""
+    levels = []
+    for rate in (20, 40):
+        due_s = arrivals("constant", rate, 20 / rate)
+        made = level(None, columns(due_s, due_s + 2.0), gpus=1, visit=rate, rate=float(rate))
+        facts = {"start_ns": START_NS, "close_ns": START_NS + round(20 / rate * 1e9), "stop_reason": "count"}
+        levels.append(replace(made, meta={**made.meta, **facts}))
+    found = ask(levels, rate=40.0, slos=(Slo.parse("p95 runtime <= 3s"),))
+    assert (found.gpus, found.gpus_high) == (None, None)
+
+
 def ask(levels, *, users=0, rate=None, slos=(SLO,), method="scaling", **more):
     return estimate(levels, Question(users, slos, rate=rate, **more), method)[0]
 

@@ -143,7 +143,9 @@ def alike(looks: Sequence[Look]) -> float:
 
     A small one, of visits that all broke, and of several loads, or of one request at a time.
     """
-    if not looks or not all(each.broke and each.ended and not each.fading and not each.brought for each in looks):
+    # A level that may have no failure ends with its first one, so that nothing is answered after it.
+    fading = any(each.fading and each.failed > 1 for each in looks)
+    if not looks or fading or not all(each.broke and each.ended and not each.brought for each in looks):
         return 0.0
     low = min(looks, key=lambda each: each.load)
     failed, ended = sum(each.failed for each in looks), sum(each.ended for each in looks)

@@ -54,7 +54,7 @@ def few_passes(visit: LevelData, begun: int, closed: int) -> FewPasses | None:
     Returns:
         None where answers can be counted by when they came, or must be: one slot, one pass, a level that also paused or
         was cut off, that has failures (each is followed by a pause), or whose slots stood idle. And where runtimes
-        differ but a warm-up was left out: then answers come all the time.
+        differ but a warm-up or the drain was left out: then answers come all the time.
     """
     slots = visit.concurrency or 1
     if not _applies(visit, slots):
@@ -65,8 +65,8 @@ def few_passes(visit: LevelData, begun: int, closed: int) -> FewPasses | None:
     if behind.sum() < slots:
         return None
     rest, start = took[behind], int(visit.meta.get("start_ns") or due[0])
-    # Whether each slot's first request counts, too.
-    whole, whole_ns = visit.window()[0] <= start, int(end.max()) - start
+    # Whether each slot's first request counts, too, and those of the drain.
+    whole, whole_ns = visit.window()[0] <= start and due[-1] <= closed, int(end.max()) - start
     all_of_it = FewPasses(start - 1, closed, whole_ns / NS_PER_S)
     if rest.std(ddof=1) < EVEN * rest.mean():
         waves = math.ceil(rest.size / slots) + 1

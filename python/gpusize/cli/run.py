@@ -90,7 +90,9 @@ def _sized_by_rate(result: Result) -> str:
     known = result.slos and any(level.gpus for level in result.levels)
     if result.can_estimate or result.rate is not None or result.cancelled or not known:
         return ""
-    if not any(level.rate and level.state == "done" for level in result.levels):
+    rates = {level.rate for level in result.levels if level.rate and level.state == "done"}
+    # One load does not show how times grow.
+    if len(rates) <= 1:
         return ""
     return f"gpusize estimate {result.path} --rate R says how many GPUs R requests/s need within the SLOs"
 

@@ -184,7 +184,9 @@ def _first_answer(
     final = first.details.get("refusal") in FINAL
     # The twin looks at complete closed loops only: others may have seen what it has not.
     unseen = any(lv.state != "done" or lv.concurrency is None for lv in usable)
-    if first.answered or (final and not unseen):
+    # What twelve requests do not show, they show no other method either.
+    chance = first.details.get("refusal") == "chance" and question.rate is None
+    if first.answered or chance or (final and not unseen):
         return first
     other = _instead(usable, question, believed, ask, first.reason or "", refused=not final)
     return first if other is None else other

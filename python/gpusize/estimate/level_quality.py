@@ -21,7 +21,7 @@ UNBELIEVED: Final = {
 ADVICE: Final = (
     "give the generator idle cores (end other processes there, --pin) or more --workers, and measure {which} again"
 )
-APART: Final = "measure {which} before heavier loads, longer, or in another run"
+APART: Final = "measure {which} before heavier loads, longer, in another run, or with --wait-between"
 RESUME: Final = ", which gpusize run --resume RUN does"
 
 

@@ -15,9 +15,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from gpusize.analysis.throughput import is_brief
 from gpusize.estimate.capacities import Capacity, capacities
 from gpusize.estimate.laws import LAWS, Count, Point, count_for, fit
 from gpusize.estimate.question import FUZZ, IN_FLIGHT, SCALING, Estimate, Question, binding, gpus_text
+from gpusize.estimate.slo_limit import slo_limit
 from gpusize.estimate.users_in_flight import PAUSING, UsersInFlight
 from gpusize.estimate.ways_to_scale import in_host, options, unit_of, whole_hosts
 
@@ -79,7 +81,7 @@ class Scaling:
         if not whole:
             why = "; ".join(found.missing) or f"nothing was measured with a multiple of {gpus_text(per)}"
             refused = replace(base, reason=f"no count has a capacity: {why}")
-            return _carried_still(refused, _kept_at_rates(levels, found.kept, per), wanted)
+            return _carried_still(refused, _kept_at_rates(levels, slo, per), wanted, question)
         points = [Point(c.gpus // per, c.load, c.se) for c in whole]
         top = whole[-1]
         users = UsersInFlight.of([lv for lv in levels if lv.gpus == top.gpus], question)
@@ -173,20 +175,31 @@ def _no_more(answered: Estimate, kept: Sequence[tuple[int, float]], wanted: floa
     )
 
 
-def _kept_at_rates(levels: Sequence[LevelData], kept: Sequence[tuple[int, float]], per: int) -> list[tuple[int, float]]:
-    """Of the loads that were carried still those that came at a rate: users who wait for answers come more evenly."""
-    closed = {level.gpus for level in levels if level.concurrency}
-    return [(gpus, load) for gpus, load in kept if load > 0 and gpus % per == 0 and gpus not in closed]
+def _kept_at_rates(levels: Sequence[LevelData], slo: Slo | None, per: int) -> list[tuple[int, float]]:
+    """(GPUs, the largest rate) of counts that kept up with all rates; users who wait for answers come more evenly."""
+    kept = []
+    for gpus in sorted({level.gpus for level in levels if level.gpus % per == 0}):
+        rates = [level for level in levels if level.gpus == gpus and not level.concurrency]
+        # Requests that were due for less time than they took were never all in flight.
+        limit = slo_limit([level for level in rates if level.imported or not is_brief(level)], slo)
+        if limit.kind == "above" and limit.at > 0:
+            kept.append((gpus, limit.at))
+    return kept
 
 
-def _carried_still(refused: Estimate, kept: Sequence[tuple[int, float]], wanted: float) -> Estimate:
+def _carried_still(refused: Estimate, kept: Sequence[tuple[int, float]], wanted: float, question: Question) -> Estimate:
     """What follows where every measured rate is kept up with: as many as carry the load, or how many at most."""
+    if question.rate is None or question.host_gpus:
+        return refused
     found = _no_more(refused, [(gpus, load) for gpus, load in kept if load >= wanted], wanted)
     if found.answered or not kept:
         return found
     times = {gpus: math.ceil(wanted / load - FUZZ) for gpus, load in kept}
     most, gpus, load = min((times[gpus] * gpus, gpus, load) for gpus, load in kept)
-    text = f"So at most {gpus_text(most)} are needed, in proportion to {load:g} requests/s on {gpus_text(gpus)}"
+    text = (
+        f"So at most {gpus_text(most)} are needed, if capacity grows in proportion from {load:g} requests/s on "
+        f"{gpus_text(gpus)}"
+    )
     return replace(refused, gpus_high=most, reason=f"{refused.reason}. {text}")
 
 

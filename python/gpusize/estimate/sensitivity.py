@@ -49,12 +49,12 @@ def _load(answer: Estimate, question: Question) -> str:
     measured = answer.gpus_low is None and answer.gpus_high == answer.gpus
     carried = load * top / answer.gpus_raw if measured else _carried(answer, question, top, load)
     more = "were not measured, and may need more GPUs" if measured else "need more GPUs"
-    texts = [f"more than about {_at_most(carried, question)} {unit} {more}"] if carried >= load else []
+    texts = [f"more than about {_at_most(carried, question, load)} {unit} {more}"] if carried >= load else []
     fewer = _carried(answer, question, less, load) if less > 0 else 0.0
     if less == answer.tested_gpus and not _simulated(answer) and question.rate is None and question.think == "none":
         # What the tested ones carry is known better than in proportion to what more of them do.
         fewer = answer.capacity_concurrency or fewer
-    if less > 0 and fewer < load and not measured:
+    if less > 0 and fewer < load and not measured and (fewer >= 1 or question.rate is not None):
         enough = f"{gpus_text(bought(less))} {'is' if bought(less) == 1 else 'are'} enough"
         texts.append(f"for about {_at_most(fewer, question)} {unit} or fewer {enough}")
     return ", ".join(texts)
@@ -114,11 +114,12 @@ def _pauses(question: Question) -> str:
     return "if users pause between an answer and the next request, fewer are needed; ask again with their pause"
 
 
-def _at_most(load: float, question: Question) -> str:
-    """A load that is not rounded up; users are whole."""
+def _at_most(load: float, question: Question, least: float = 0.0) -> str:
+    """A load that is not rounded up, nor below ``least``; users are whole."""
     step = 10.0 ** (math.floor(math.log10(load)) - 2) if load > 0 else 1.0
     step = step if question.rate is not None else max(1.0, step)
-    return _about(math.floor(load / step + 1e-9) * step)
+    rounded = math.floor(load / step + 1e-9) * step
+    return _about(rounded) if rounded >= least else f"{least:,.6g}"
 
 
 def _about(load: float) -> str:

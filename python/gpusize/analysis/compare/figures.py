@@ -242,7 +242,8 @@ def _counts(visit: LevelData, field: str) -> NDArray[np.float64]:
     if found.by_due:
         took = ends - frame["due_ns"].to_numpy()
         adds: NDArray[np.float64] = 1 + done / (done.mean() or 1.0) - took / took.mean()
-        return np.asarray(adds[: pieces * each].reshape(pieces, each).mean(axis=1))
+        # In answers per piece, as what is counted: visits of both kinds may stand in one series.
+        return np.asarray(adds[: pieces * each].reshape(pieces, each).mean(axis=1)) * found.answered / pieces
     last = int(ends.max())
     counted, _ = np.histogram(ends, bins=pieces, range=(last - found.length_s * NS_PER_S, last), weights=done)
     return counted.astype(float) * found.answered / frame.height

@@ -121,7 +121,7 @@ class Sizer:
         capacity = min(known)
         if capacity < 1:
             return missed(self.curves[self._capacities.index(capacity)])
-        if (few := self._unsure(capacity)) is not None:
+        if (few := self._unsure()) is not None:
             return few
         chosen = self._chosen(asked, model)
         if chosen is None:
@@ -154,7 +154,7 @@ class Sizer:
         capacity = min(known)
         if capacity < 1:
             return missed(self.curves[self._capacities.index(capacity)])
-        if (few := self._unsure(capacity)) is not None:
+        if (few := self._unsure()) is not None:
             return few
         chosen = self._chosen(asked, None)
         if lengths and (chosen is None or chosen.name != "static"):
@@ -167,9 +167,10 @@ class Sizer:
         targets = tuple(each.target for each in self._objectives)
         return Model(chosen, targets, self._loss(chosen, asked.router), risk)
 
-    def _unsure(self, capacity: float) -> Sized | None:
-        """A refusal where light loads do not show that they keep an objective."""
-        found = ((curve, unsure(curve, capacity)) for curve in self.curves)
+    def _unsure(self) -> Sized | None:
+        """A refusal where light loads do not show that they keep an objective which heavier ones miss."""
+        missed_ = [(curve, at) for curve, at in zip(self.curves, self._capacities, strict=True) if at is not None]
+        found = ((curve, unsure(curve, at)) for curve, at in missed_)
         return next((by_chance(curve, few) for curve, few in found if few is not None), None)
 
     def _chosen(self, asked: ClusterLoad, model: str | None) -> Candidate | None:
@@ -260,7 +261,7 @@ def _neighbours(counter: Counter, found: Sized, objectives: Sequence[Objective])
     if found.replicas is None:
         return ()
     load, asked = counter.asked.load, [each.target for each in objectives]
-    most = _most(counter.asked)
+    most = max(_most(counter.asked), found.replicas)
     each = []
     for replicas in range(max(1, found.replicas - 1), min(found.replicas + 1, most) + 1):
         over = counter.overrun(load, replicas)
@@ -297,18 +298,17 @@ def _interval(
     bias = lean(more, risk)
     # So many times the load take about so many times the replicas.
     best = counter.fewest(raw * math.exp(bias), -bias, near=True)
-    users = _most(counter.asked)
-    if (best is None or best > users) and first <= users:
-        best = users
-    if best is None or best > users:
+    if best is None:
         return None
+    best = _useful(counter, best)
     low, high = 1, None
     if math.isfinite(less):
         low = min(best, counter.fewest(raw * math.exp(-less), less, near=True, close=ROUGHLY) or best)
     if math.isfinite(more):
         most = counter.fewest(raw * math.exp(more), -more, near=True, close=ROUGHLY)
-        high = None if most is None else max(best, min(most, users))
-    raw_high = None if high is None else min(users, raw * math.exp(more))
+        high = None if most is None else max(best, _useful(counter, most))
+    raw_high = None if high is None else raw * math.exp(more)
+    raw_high = min(raw_high, high) if raw_high is not None and high == _most(counter.asked) else raw_high
     # What fewer replicas would miss first; of what is overrun nothing tells.
     fewer = best - 1 if best > 1 and not counter.overrun(counter.asked.load, best - 1) else best
     binding = counter.binding(fewer)
@@ -318,13 +318,20 @@ def _interval(
     return Sized(best, raw, low, high, raw * math.exp(-less), raw_high, None, binding, details=details)
 
 
+def _useful(counter: Counter, replicas: int) -> int:
+    """So many, or one for each user, where that keeps the SLOs: it does not where replicas slow each other down."""
+    users = _most(counter.asked)
+    return users if replicas > users and counter.margin(counter.asked.load, users) >= 0 else replicas
+
+
 def _carries(counter: Counter, replicas: int, bias: float) -> dict[str, float] | None:
     """The largest load for which so many replicas are the answer, or more than enough."""
     load = counter.carried(replicas, 0.0)
     if load is None:
         return None
     # As many users as replicas are alone, which is as good as it gets.
-    alone = replicas if _most(counter.asked) < MOST_REPLICAS else 0
+    lossless = counter.loss.kappa <= 0 and counter.loss.sigma <= 0
+    alone = replicas if _most(counter.asked) < MOST_REPLICAS and lossless else 0
     return {"replicas": replicas, "load": max(load * math.exp(-bias), alone)}
 
 

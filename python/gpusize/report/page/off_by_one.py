@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from gpusize.estimate.level_quality import UNBELIEVED
 from gpusize.estimate.question import Estimate
+from gpusize.estimate.twin.visit_data import tightest
 from gpusize.report.summary.sweep import Sweep
 from gpusize.report.text import finite, percent, plain_number
 
@@ -74,12 +75,9 @@ def off_by_one(estimate: Estimate, sweep: Sweep) -> list[Count]:
 
 def _worst(row: Mapping[str, Any], required: Mapping[int, float]) -> float | None:
     """The attainment of the SLO that a level is nearest to missing."""
-    found = [
-        (share - asked, share)
-        for k, asked in required.items()
-        if (share := finite(row.get(f"slo_{k}_attainment"))) is not None
-    ]
-    return min(found)[1] if len(found) == len(required) else None
+    found = [finite(row.get(f"slo_{k}_attainment")) for k in required]
+    shares = [share for share in found if share is not None]
+    return shares[tightest(shares, list(required.values()))] if len(shares) == len(required) else None
 
 
 def _tells(row: Mapping[str, Any]) -> bool:
