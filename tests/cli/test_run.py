@@ -270,14 +270,20 @@ def test_an_open_loop_keeps_its_rate_and_shows_it(gpusize: Gpusize, url: str) ->
 
 
 @pytest.mark.parametrize(
-    "given, told",
-    [(("--slo", "p95 runtime <= 5s"), True), ((), False), (("--slo", "p95 runtime <= 5s", "--quiet"), False)],
+    "rates, given, told",
+    [
+        ("200,300", ("--slo", "p95 runtime <= 5s"), True),
+        ("200", ("--slo", "p95 runtime <= 5s"), False),
+        ("200,300", (), False),
+        ("200,300", ("--slo", "p95 runtime <= 5s", "--quiet"), False),
+    ],
 )
 def test_rates_within_an_slo_end_with_how_to_size_by_them(
-    gpusize: Gpusize, url: str, given: tuple[str, ...], told: bool
+    gpusize: Gpusize, url: str, rates: str, given: tuple[str, ...], told: bool
 ) -> None:
+    """Not where one rate was measured, from which nothing follows."""
     loud = [each for each in SWEEP if each != "--quiet"]
-    asked = ("run", "--url", url, *loud, "--rates", "200", "--process", "constant", "--count", "40", "--no-plots")
+    asked = ("run", "--url", url, *loud, "--rates", rates, "--process", "constant", "--count", "40", "--no-plots")
     done = gpusize(*asked, *given)
     assert done.code == 0, done.err
     hint = f"gpusize: gpusize estimate {only_run()} --rate R says how many GPUs R requests/s need"

@@ -245,8 +245,9 @@ def test_an_autoscaler_changes_the_replicas_while_it_serves(tmp_path: Path) -> N
         load = gpusize.Load(concurrencies=[16], duration_s=1.5, warmup_s=0.0)
         gpusize.run(cluster, gpusize.Dataset.from_prompt("a prompt"), load, out=tmp_path)
         during = [(change["desired"], change["ready"]) for change in cluster.stats()["replica_changes"]]
-        # Sixteen in flight ask for eight; a policy that may add four pods at once adds those that there may be.
-        assert during[:2] == [(1, 1), (4, 4)]
+        # Sixteen in flight ask for eight, so for those that there may be; at the first look fewer may have come.
+        assert during[0] == (1, 1)
+        assert (4, 4) in during[1:3]
         wait_until(lambda: cluster.replicas()["desired"] == 1)
         stats, page = cluster.stats(), get(f"{cluster.url}/metrics")
     changes = stats["replica_changes"]
