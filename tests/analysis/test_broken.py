@@ -158,3 +158,11 @@ def test_a_level_broke_when_it_was_stopped_or_mostly_failed(
     state: str, meta: dict[str, object], expected: bool
 ) -> None:
     assert broke(state, meta) is expected
+
+
+def test_a_level_that_ends_with_its_first_failure_fails_like_the_others() -> None:
+    """With passes nothing is answered after the first failure, at one user least of all; a dead target answers none."""
+    one = Look(1, True, fading=True, failed=1, ended=20)
+    assert alike([one, Look(2, True, fading=True, failed=1, ended=34)]) == pytest.approx(2 / 54)
+    assert alike([Look(1, True, fading=True, failed=1, ended=1), Look(2, True, fading=True, failed=2, ended=2)]) == 0.0
+    assert alike([one, Look(2, True, fading=True, failed=3, ended=60)]) == 0.0

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from gpusize.analysis.slo import Slo
 from gpusize.estimate.methods import Question, estimate
+from gpusize.estimate.twin.fewest_replicas import Counter
+from gpusize.estimate.twin.load import ClusterLoad
+from gpusize.estimate.twin.sizing import _useful
 from tests.analysis.closed_levels import alone, passes_of, queued
 
 SLO = Slo.parse("p95 runtime <= 2s")
@@ -73,6 +79,28 @@ def test_the_luckiest_of_several_light_loads_shows_no_more_than_all():
     slo = Slo.parse("p95 runtime <= 2.03s")
     found = [ask(levels(alone, {1: 20, 2: 20, 4: 20, 8: 400}, seed), 100, slo) for seed in range(30)]
     assert sum(each.gpus is not None for each in found) <= 6
+
+
+def test_no_other_method_says_what_chance_does_not_show():
+    """A level that broke is one that the twin does not look at: crossing must not answer from the same requests."""
+    for seed in range(20):
+        given = levels(alone, {1: 12, 2: 40, 4: 80, 8: 160}, seed)
+        if ask(given, 37).details.get("refusal") == "chance":
+            broken = replace(given[-1], state="interrupted")
+            assert ask([*given[:-1], broken], 37).gpus is None
+            return
+    pytest.fail("no lucky single user among twenty")
+
+
+def test_where_replicas_slow_each_other_down_one_for_each_user_is_no_way_out():
+    """Sixty replicas are twice as slow as one: with one for each of 100 users all of them miss."""
+
+    def of(margin: Callable[[float, int], float]) -> Counter:
+        return cast("Counter", SimpleNamespace(asked=ClusterLoad(users=100.0), margin=margin))
+
+    assert _useful(of(lambda _, replicas: 0.01 if 40 <= replicas <= 60 else -0.2), 120) == 120
+    assert _useful(of(lambda _load, _replicas: 0.01), 120) == 100
+    assert _useful(of(lambda _load, _replicas: 0.01), 80) == 80
 
 
 def one_at_a_time(users, work_s):
