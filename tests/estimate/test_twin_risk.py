@@ -20,7 +20,7 @@ from gpusize.estimate.methods import Estimate, Question, estimate
 from gpusize.estimate.question import RISK
 from gpusize.estimate.twin.method import Fitted
 from gpusize.estimate.twin.sizing import MOST_BIAS, lean
-from gpusize.report.summary.words import answer, decides_text, neighbours_text
+from gpusize.report.summary.words import answer, decides_text, neighbours_text, slos_of
 from tests.estimate.virtual import CLUSTER, level
 
 SLO = Slo.parse("p95 runtime <= 8s")
@@ -145,6 +145,9 @@ def test_neighbours_of_several_slos_tell_what_each_keeps_least(levels, ttft, dec
     assert f"of the requests within {found.slo}, 95 % asked for" in neighbours_text(found)
     [one] = estimate(levels, Question(100, slos[:1]), "twin")
     assert decides_text(one) == ""
+    # What the same requests have to keep is one SLO, of which the levels' shares of each say nothing.
+    [joint] = estimate(levels, Question(100, slos, together=True), "twin")
+    assert slos_of(joint) == [f"{slos[0]} and {slos[1]}"]
 
 
 def test_neighbours_that_keep_different_slos_least_say_which():

@@ -49,7 +49,7 @@ def few_passes(visit: LevelData, begun: int, closed: int) -> FewPasses | None:
     Args:
         visit: a single visit of a closed loop.
         begun: when all its slots ran requests of it, in its window, ns.
-        closed: when the last of its requests was due, ns.
+        closed: the close, in its window, or where hardly an answer came by then the last answer, ns.
 
     Returns:
         None where answers can be counted by when they came, or must be: one slot, one pass, a level that also paused or

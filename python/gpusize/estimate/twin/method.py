@@ -259,7 +259,7 @@ def _answered(
         next_counts=() if several else (2 * tested, 4 * tested),
         details=told
         | {"carries": [{**one, "gpus": one["replicas"] * tested} for one in told.get("carries") or () if whole]}
-        | ({"slos": [str(slo) for slo in question.slos]} if len(question.slos) > 1 else {})
+        | ({"slos": [str(slo) for slo in question.slos]} if len(curves) > 1 else {})
         # What the model says of shares where nothing was measured nobody has seen.
         | (_neighbours(found, gpus) if near_capacity(found, visits) else {})
         | {

@@ -169,9 +169,11 @@ class Sizer:
 
     def _unsure(self) -> Sized | None:
         """A refusal where light loads do not show that they keep an objective which heavier ones miss."""
-        missed_ = [(curve, at) for curve, at in zip(self.curves, self._capacities, strict=True) if at is not None]
-        found = ((curve, unsure(curve, at)) for curve, at in missed_)
-        return next((by_chance(curve, few) for curve, few in found if few is not None), None)
+        for curve, at in zip(self.curves, self._capacities, strict=True):
+            few = None if at is None else unsure(curve, at)
+            if few is not None:
+                return by_chance(curve, few)
+        return None
 
     def _chosen(self, asked: ClusterLoad, model: str | None) -> Candidate | None:
         if (asked.even, model) not in self._fits:

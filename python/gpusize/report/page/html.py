@@ -96,7 +96,7 @@ def render_html(
         counts=off_by_one(best, next((s for s in sweeps if s.open_loop == (best.rate is not None)), sweeps[0]))
         if best
         else [],
-        several_slos=best is not None and " and " in words.all_slos(best),
+        several_slos=best is not None and len(words.slos_of(best)) > 1,
         charts=_charts(drawn),
         command=_command(source.meta),
         facts=_facts(source),

@@ -10,6 +10,7 @@ from gpusize.estimate.level_quality import UNBELIEVED
 from gpusize.estimate.question import Estimate
 from gpusize.estimate.twin.visit_data import tightest
 from gpusize.report.summary.sweep import Sweep
+from gpusize.report.summary.words import slos_of
 from gpusize.report.text import finite, percent, plain_number
 
 __all__ = ["Count", "off_by_one"]
@@ -41,19 +42,14 @@ def off_by_one(estimate: Estimate, sweep: Sweep) -> list[Count]:
     n, tested = estimate.gpus, estimate.tested_gpus
     load = estimate.rate if estimate.rate is not None else estimate.users
     # A mean is no share of requests: it may be kept where most of them are beyond its bound.
-    asked = [each.slo for each in estimate.per_slo] or estimate.details.get("slos") or [estimate.slo]
-    judged = [(k, slo.required) for k, slo in sweep.attainments() if slo.text in asked]
+    slos = slos_of(estimate)
+    judged = [(k, slo.required) for k, slo in sweep.attainments() if slo.text in slos]
     required = {k: share for k, share in judged if share is not None}
     law = estimate.details.get("law") or finite(estimate.details.get("sigma")) or finite(estimate.details.get("kappa"))
-    if (
-        n is None
-        or not tested
-        or not load
-        or not required
-        or len(required) < len(judged)
-        or law
-        or estimate.think != "none"
-    ):
+    if n is None or not tested or not load or law or estimate.think != "none":
+        return []
+    # Of each SLO that the count keeps the share has to be known.
+    if not required or len(required) < len(slos):
         return []
     if sweep.open_loop != (estimate.rate is not None):
         return []

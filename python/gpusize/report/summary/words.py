@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from gpusize.estimate.plan import WhatIf
 
 __all__ = [
-    "all_slos",
     "answer",
     "capacity_text",
     "counts_text",
@@ -26,6 +25,7 @@ __all__ = [
     "neighbours_text",
     "next_text",
     "remark",
+    "slos_of",
     "truth_text",
     "ways_to_scale",
 ]
@@ -60,7 +60,7 @@ def answer(estimate: Estimate) -> str:
     asked = asked if tokens is None else f"{plain_number(tokens, 6)} output tokens/s ({_rate(estimate.rate or 0)})"
     target = "" if asked is None else f" for {asked}"
     if estimate.gpus is not None:
-        every = all_slos(estimate)
+        every = " and ".join(slos_of(estimate))
         return f"{_gpus(estimate.gpus)}{target}{f' at {every}' if every else ''}"
     slo = f" at {estimate.slo}" if estimate.slo else ""
     # With several SLOs the reason begins with the one that it is about.
@@ -68,15 +68,15 @@ def answer(estimate: Estimate) -> str:
     return f"No GPU count{target}{slo}{why}"
 
 
-def all_slos(estimate: Estimate) -> str:
-    """Every SLO that a count keeps."""
+def slos_of(estimate: Estimate) -> list[str]:
+    """Every SLO that a count keeps by itself; those that the same requests must keep are one."""
     several = [each.slo for each in estimate.per_slo] or estimate.details.get("slos") or [estimate.slo]
-    return " and ".join(dict.fromkeys(each for each in several if each))
+    return list(dict.fromkeys(each for each in several if each))
 
 
 def decides_text(estimate: Estimate) -> str:
     """Of several SLOs the one that fewer GPUs would miss first."""
-    return estimate.slo or "" if estimate.answered and all_slos(estimate) != (estimate.slo or "") else ""
+    return estimate.slo or "" if estimate.answered and len(slos_of(estimate)) > 1 else ""
 
 
 def _pausing(estimate: Estimate) -> str:
@@ -125,13 +125,11 @@ def neighbours_text(estimate: Estimate) -> str:
         return ""
     said = {(one["asked"], one.get("slo")) for one in each}
     parts = [f"{_gpus(one['gpus'])}: {_percent(one['attainment'])}" for one in each]
-    which = "the SLO"
     if len(said) > 1:
-        # Each keeps another one least.
-        parts = [f"{part} within {one['slo']}" for part, one in zip(parts, each, strict=True)]
-        text = f"{', '.join(parts)}"
+        # Not all keep the same one least.
+        text = ", ".join(f"{part} within {one['slo']}" for part, one in zip(parts, each, strict=True))
     else:
-        which = each[0]["slo"] if decides_text(estimate) else which
+        which = each[0]["slo"] if decides_text(estimate) else "the SLO"
         text = f"{', '.join(parts)} of the requests within {which}, {_percent(each[0]['asked'])} asked for"
     fewer = [one["gpus"] for one in each if one["gpus"] < counted and one["attainment"] >= one["asked"]]
     return f"{text}; {_gpus(fewer[0])} may do, the count leans to the safe side" if fewer else text
