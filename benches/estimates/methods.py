@@ -44,6 +44,22 @@ def crossing(probe: Probe, visible: Visible, budget: int) -> Estimate:
     return estimate(_edge(probe, budget, visible.slos), _question(visible), "crossing")[0]
 
 
+def scaling(probe: Probe, visible: Visible, budget: int) -> Estimate:
+    """The stand-in for rates, from figures of closed loops: what users get whose runs have no requests to look at."""
+    if visible.rate is None:
+        return Estimate("scaling", 1, visible.load, reason="there is no rate")
+    levels = _edge(probe, budget, visible.slos, closed=True)
+    question = Question(
+        0,
+        visible.slos,
+        visible.gpus_per_replica,
+        rate=visible.rate,
+        process=visible.process,
+        router=visible.router,
+    )
+    return estimate(levels, question, "scaling")[0]
+
+
 def load_match(probe: Probe, visible: Visible, budget: int) -> Estimate:
     """AIConfigurator's rule (0.12, `--target-concurrency` and `--target-request-rate`), by measurements.
 
@@ -92,6 +108,7 @@ METHODS: Mapping[str, Estimator] = {
     "slope": slope,
     "load_match": load_match,
     "crossing": crossing,
+    "scaling": scaling,
     "twin": twin,
     "auto": auto,
 }

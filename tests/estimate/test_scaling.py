@@ -259,12 +259,57 @@ def test_other_methods_refuse_a_rate():
 
 
 def test_a_rate_from_closed_loops_is_their_throughput_at_the_edge():
-    found = ask(own(2, 2.0, (1, 2, 4, 8, 16, 22, 23, 30)), rate=100)
+    found = ask(own(2, 2.0, (1, 2, 4, 8, 16, 22, 23, 30)), rate=100, process="constant")
     [count] = found.details["counts"]
     assert count["capacity"] == pytest.approx(40, rel=0.04)
     assert count["users"] == pytest.approx(22, abs=1)
     assert found.capacity_rate == count["capacity"]
-    assert any("arrivals at random" in text for text in found.assumptions)
+    assert any("less evenly they wait longer" in text for text in found.assumptions)
+
+
+def test_requests_at_random_need_more_than_closed_loops_carry():
+    """Two servers of 50 ms keep the SLO to 22 in flight: M/M/2 finds less than that, 19 times of 20, up to 34.8/s."""
+    levels = own(2, 2.0, (1, 2, 4, 8, 16, 22, 23, 30))
+    found, evenly = (ask(levels, rate=38, process=process) for process in ("poisson", "constant"))
+    assert (evenly.gpus, found.gpus) == (2, 3)
+    # They may come as evenly as in the loops.
+    assert found.gpus_low == evenly.gpus_low
+    busy = found.capacity_rate * 0.05 / 2
+    waits = 2 * busy**2 / (1 + busy)
+    assert waits * busy ** (22 - 2) == pytest.approx(0.05, rel=0.1)
+    assert found.details["at_random"]["closed"] == evenly.capacity_rate
+    # What changes the count is what another number was found to carry.
+    least, most = (float(text) for text in re.findall(r"about ([\d.]+) requests/s", found.changes[0])[::-1])
+    assert [ask(levels, rate=rate).gpus for rate in (least, least + 0.2, most, most + 0.3)] == [2, 3, 3, 4]
+    for text, there in (("come at random", True), ("less evenly", False)):
+        assert any(text in each for each in found.assumptions) is there
+
+
+def test_what_keeps_a_load_in_a_closed_loop_need_not_keep_it_at_random():
+    """Four GPUs carry 160/s with eight in flight, their largest level; who comes ninth was never seen."""
+    levels = [*own(1, 0.5, (1, 2, 4, 5, 6, 8)), *own(4, 8.0, (1, 4, 8))]
+    found, evenly = (ask(levels, rate=150, process=process) for process in ("poisson", "constant"))
+    assert (evenly.gpus, evenly.gpus_high) == (4, 4)
+    assert found.gpus == 8
+    assert found.warnings[0].startswith("by the closed loops 4 GPUs carry ")
+    fewer = ask(levels, rate=60)
+    assert (fewer.gpus, fewer.warnings[0].partition(";")[0]) == (4, "4 GPUs are enough by the closed loops")
+
+
+def test_a_rate_that_was_kept_up_with_is_carried_whatever_closed_loops_say_of_it():
+    """Lengths that are all equal wait half as long as the closed loops' queue has it."""
+    closed_loops, rates = own(2, 2.0, (1, 2, 4, 8, 16, 22, 23, 30)), at_rates(2, (20, 36))
+    assert all(level.met(SLO) for level in rates)
+    assert ask(closed_loops, rate=36).gpus == 3
+    both = ask([*closed_loops, *rates], rate=36)
+    assert (both.gpus, both.gpus_high) == (2, 2)
+    assert "2 GPUs were measured to be enough" in both.warnings[0]
+
+
+def test_a_rate_beyond_anything_has_no_number():
+    found = ask(own(2, 2.0, (1, 16, 22, 23, 30)), rate=1e14)
+    assert not found.answered
+    assert "no number of GPUs" in found.reason
 
 
 def test_a_rate_from_open_loops():

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpusize.analysis.failed_requests import misses_by_failures, told_requests
 from gpusize.analysis.throughput import rates_of
+from gpusize.estimate.arrivals_at_random import ArrivalsAtRandom
 from gpusize.estimate.isotonic import decreasing
 from gpusize.estimate.question import gpus_text
 from gpusize.estimate.slo_limit import SloLimit, load_of, slo_limit
@@ -47,6 +48,7 @@ class Capacity:
         users: the fewest requests in flight at which that is; None for open loops.
         how: ``users``, ``closed`` (a rate from a closed loop) or ``open``.
         gap: the loads of the two levels around it, where they lie far apart.
+        at_random: of a rate from a closed loop, what it is for requests that come at random, where that was asked for.
     """
 
     gpus: int
@@ -55,6 +57,7 @@ class Capacity:
     users: float | None
     how: str
     gap: tuple[float, float] | None = None
+    at_random: ArrivalsAtRandom | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +98,14 @@ class _Curve:
         return float(np.interp(users, [0.0, *self.users], [0.0, *self.rates]))
 
 
-def capacities(levels: Sequence[LevelData], slo: Slo | None, *, rate: bool) -> Found:
+def capacities(levels: Sequence[LevelData], slo: Slo | None, *, rate: bool, at_random: bool = False) -> Found:
     """The capacity of each count that has one.
 
     Args:
         levels: pooled, of any number of counts; closed and open loops.
         slo: what must be kept; None for throughput alone, of a rate only.
         rate: whether requests per second are wanted, instead of requests in flight.
+        at_random: whether these come at random, so that what closed loops kept is less for them.
     """
     groups: dict[int, list[LevelData]] = {}
     for level in levels:
@@ -115,7 +119,11 @@ def capacities(levels: Sequence[LevelData], slo: Slo | None, *, rate: bool) -> F
     for gpus in sorted(groups):
         closed = [lv for lv in groups[gpus] if lv.concurrency]
         opened = [lv for lv in groups[gpus] if not lv.concurrency]
-        one = _of_rate(gpus, opened, closed, slo, curves.get(gpus), scatter) if rate else _of_users(gpus, closed, slo)
+        one = (
+            _of_rate(gpus, opened, closed, slo, curves.get(gpus), scatter, at_random=at_random)
+            if rate
+            else _of_users(gpus, closed, slo)
+        )
         if isinstance(one, Capacity):
             found.append(one)
         else:
@@ -149,6 +157,8 @@ def _of_rate(
     slo: Slo | None,
     curve: _Curve | None,
     scatter: float,
+    *,
+    at_random: bool,
 ) -> Capacity | _Unknown:
     at = slo_limit(opened, slo)
     if at.kind == "found":
@@ -160,21 +170,26 @@ def _of_rate(
     bound = (
         SloLimit("above", max(float(lv.concurrency or 0) for lv in closed)) if slo is None else slo_limit(closed, slo)
     )
+
+    def queue(load: float) -> ArrivalsAtRandom | None:
+        return ArrivalsAtRandom.of(curve.users, curve.rates, closed, slo, load) if at_random and slo else None
+
     if bound.kind == "above" and _levelled_off(closed):
         load = curve.rates[-1]
         se = load * max(curve.own_at(curve.users[-1]), scatter, LEAST_SE)
         first = next(u for u, rate in zip(curve.users, curve.rates, strict=True) if rate >= load - se)
-        return Capacity(gpus, load, se, first, "closed")
+        return Capacity(gpus, load, se, first, "closed", at_random=queue(load))
     if bound.kind == "above":
         top = round(bound.at)
         why = f"throughput still rises at concurrency {top}, its largest level"
-        return _Unknown(why, (2 * top, 4 * top), curve.rates[-1])
+        asked = queue(curve.rates[-1])
+        return _Unknown(why, (2 * top, 4 * top), curve.rates[-1] if asked is None else asked.most())
     if bound.kind != "found":
         return _without(bound, closed, slo, None)
     load = curve.at(bound.at)
     around = (curve.at(bound.right) - curve.at(bound.left)) / (bound.right - bound.left)
     se = math.hypot(around * bound.se, load * max(curve.own_at(bound.at), scatter, LEAST_SE))
-    return Capacity(gpus, load, se, bound.at, "closed")
+    return Capacity(gpus, load, se, bound.at, "closed", at_random=queue(load))
 
 
 def _gap(at: SloLimit) -> tuple[float, float] | None:

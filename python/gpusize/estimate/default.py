@@ -113,10 +113,11 @@ def _at_least(answer: Estimate, scaling: Estimate) -> Estimate:
 
     At that rate requests that come when they like would wait without end, so it is a bound and no answer.
     """
-    if not scaling.answered or scaling.gpus_low is None or scaling.capacity_rate is None:
+    counts = scaling.details.get("counts")
+    if not scaling.answered or scaling.gpus_low is None or not counts:
         return answer
     needed = f"at least {gpus_text(scaling.gpus_low)} {'is' if scaling.gpus_low == 1 else 'are'} needed"
-    text = f"Throughput has levelled off at {scaling.capacity_rate:.4g} requests/s, so {needed}"
+    text = f"Throughput has levelled off at {counts[-1]['capacity']:.4g} requests/s, so {needed}"
     return replace(answer, gpus_low=scaling.gpus_low, reason=f"{answer.reason}. {text}")
 
 
@@ -212,7 +213,7 @@ def _instead(
     return replace(
         answer,
         fallback=f"the {DEFAULT} method gives no number: {why}. {then}",
-        assumptions=(*answer.assumptions, *unlike(usable, question)) if answer.answered else answer.assumptions,
+        assumptions=(*answer.assumptions, *unlike(usable, question, answer)) if answer.answered else answer.assumptions,
     )
 
 
@@ -225,7 +226,7 @@ def _stand_in(usable: Sequence[LevelData], question: Question) -> str | None:
     return "scaling" if question.rate is not None or several or figures else "crossing"
 
 
-def unlike(usable: Sequence[LevelData], question: Question) -> list[str]:
+def unlike(usable: Sequence[LevelData], question: Question, answer: Estimate) -> list[str]:
     """What of the question the stand-in does not know of."""
     texts = []
     if question.router == "shared":
@@ -235,7 +236,7 @@ def unlike(usable: Sequence[LevelData], question: Question) -> list[str]:
     longer = question.rate is None and question.think_s > max((_pause(lv) for lv in usable), default=0.0)
     if longer and not UsersInFlight.of(usable, question).rates:
         texts.append(NO_PAUSE)
-    if question.rate is not None and question.slos:
+    if question.rate is not None and question.slos and "at_random" not in answer.details:
         texts.append(ARRIVALS)
     return texts
 

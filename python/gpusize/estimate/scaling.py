@@ -26,6 +26,8 @@ from gpusize.estimate.ways_to_scale import in_host, options, unit_of, whole_host
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
     from gpusize.analysis.slo import Slo
+    from gpusize.estimate.arrivals_at_random import ArrivalsAtRandom
+    from gpusize.estimate.laws import Law
 
 __all__ = ["EXTRAPOLATED", "Scaling"]
 
@@ -38,9 +40,14 @@ BOUND: Final = "no more is lost than Amdahl's law says from two counts: the coun
 FITTED: Final = "capacity follows the simplest law that agrees with the measured counts; the interval is the USL's"
 HOSTS: Final = "hosts share nothing: capacity grows in proportion to their number"
 CLOSED: Final = (
-    "requests come as in the closed loop that was measured; arrivals at random wait longer at the same rate, "
-    "so leave headroom or measure at rates"
+    "requests come as in the closed loop that was measured; less evenly they wait longer at the same rate, so leave "
+    "headroom or measure at rates"
 )
+AT_RANDOM: Final = (
+    "requests come at random, to a queue that is served as fast as the closed loops were, and keep the SLO as these "
+    "did; measure at rates to be sure"
+)
+NO_NUMBER: Final = "by the closed loops no number of GPUs carries so many requests/s that come at random"
 ARRIVALS: Final = "requests come as in the open loop that was measured"
 NO_SLO: Final = "no SLO: at the full throughput of the GPUs times are as long as the queue"
 FAR: Final = 2.0
@@ -66,7 +73,8 @@ class Scaling:
             None if slo is None else str(slo),
             rate=question.rate,
         )
-        found = capacities(levels, slo, rate=question.rate is not None)
+        at_random = question.rate is not None and question.process == "poisson"
+        found = capacities(levels, slo, rate=question.rate is not None, at_random=at_random)
         per = question.gpus_per_replica
         whole = [c for c in found.capacities if c.gpus % per == 0]
         split = [gpus_text(c.gpus) for c in found.capacities if c.gpus % per]
@@ -88,8 +96,17 @@ class Scaling:
         pauses = question.rate is None and bool(users.rates)
         if pauses:
             wanted = users.most(top.load)
-        count = count_for(points, wanted)
-        answered = _answered(base, question, whole, points, count, wanted)
+        # What the laws are of: of requests that come at random more than comes of them.
+        needed = wanted if top.at_random is None else top.at_random.closed_rate(wanted)
+        if math.isinf(needed):
+            return replace(base, reason=NO_NUMBER)
+        count = count_for(points, needed)
+        if top.at_random is not None and count.low is not None:
+            # They may come as evenly as in the closed loops: fewer are surely not enough only where these say so.
+            count = replace(count, low=count_for(points, wanted).low)
+        answered = _answered(base, question, whole, points, count, needed)
+        if top.at_random is not None:
+            answered = _at_random(answered, count.law, per, top.at_random, wanted / needed)
         if pauses:
             fewest, most = (
                 _answered(base, question, whole, points, count_for(points, load), load)
@@ -103,7 +120,23 @@ class Scaling:
             for gpus, load in found.kept
             if gpus % per == 0 and load > 0 and (proportional or load >= wanted)
         ]
-        return _no_more(answered, kept, wanted)
+        carried = _no_more(answered, kept, wanted, at_random=at_random)
+        if not at_random:
+            return carried
+        rates = [(gpus, load) for gpus, load in _kept_at_rates(levels, slo, per) if proportional or load >= wanted]
+        return _no_more(carried, rates, wanted)
+
+
+def _at_random(answered: Estimate, law: Law, per: int, queue: ArrivalsAtRandom, busy: float) -> Estimate:
+    """The answer with what is carried of requests that come at random."""
+    counts = [n for n in (answered.gpus, (answered.gpus or 0) - per) if n]
+    most = queue.most()
+    found = {
+        "carries": [{"gpus": n, "load": queue.most(law.at(n / per) / queue.capacity)} for n in counts],
+        "at_random": {"carried": most, "closed": queue.capacity, "busy": busy},
+    }
+    texts = tuple(AT_RANDOM if text == CLOSED else text for text in answered.assumptions)
+    return replace(answered, capacity_rate=most, assumptions=texts, details=answered.details | found)
 
 
 def _answered(
@@ -148,10 +181,13 @@ def _gap_text(c: Capacity) -> str:
     return f"{gpus_text(c.gpus)}: nothing was measured between {where}, where the capacity lies"
 
 
-def _no_more(answered: Estimate, kept: Sequence[tuple[int, float]], wanted: float) -> Estimate:
+def _no_more(
+    answered: Estimate, kept: Sequence[tuple[int, float]], wanted: float, *, at_random: bool = False
+) -> Estimate:
     """The answer, unless fewer GPUs were seen to carry what is wanted: those are enough, whatever a law says.
 
     ``kept`` has numbers of GPUs and the load that each was seen to carry; of less than is wanted, so many times it.
+    ``at_random``: that was not seen but follows from their closed loops.
     """
     times = {gpus: max(1, math.ceil(wanted / load - FUZZ)) for gpus, load in kept}
     # Of as many the one that was measured, not the one in proportion.
@@ -159,9 +195,11 @@ def _no_more(answered: Estimate, kept: Sequence[tuple[int, float]], wanted: floa
     if least is None or (answered.gpus is not None and answered.gpus <= least):
         return answered
     if times[gpus] > 1:
-        return _in_proportion(answered, least, gpus, load, wanted)
+        return _in_proportion(answered, least, gpus, load, wanted, at_random=at_random)
     fewer = "" if least == 1 else "; fewer may be, as their own capacity is not known"
-    text = f"{gpus_text(least)} {'was' if least == 1 else 'were'} measured to be enough{fewer}"
+    how = ("was", "were") if not at_random else ("is", "are")
+    seen = "measured to be enough" if not at_random else "enough by the closed loops"
+    text = f"{gpus_text(least)} {how[least > 1]} {seen}{fewer}"
     return replace(
         answered,
         gpus=least,
@@ -203,9 +241,13 @@ def _carried_still(refused: Estimate, kept: Sequence[tuple[int, float]], wanted:
     return replace(refused, gpus_high=most, reason=f"{refused.reason}. {text}")
 
 
-def _in_proportion(answered: Estimate, least: int, gpus: int, load: float, wanted: float) -> Estimate:
+def _in_proportion(
+    answered: Estimate, least: int, gpus: int, load: float, wanted: float, *, at_random: bool = False
+) -> Estimate:
     """The answer with as many as follow in proportion from what ``gpus`` were seen to carry: still extrapolated."""
     seen = f"{load:g}, the largest load of {gpus_text(gpus)}, was carried still"
+    if at_random:
+        seen = f"by the closed loops {gpus_text(gpus)} carry {load:.4g} requests/s that come at random"
     texts = [f"{seen}: in proportion {gpus_text(least)} are enough; fewer may be, as their own capacity is not known"]
     if least > FAR * gpus:
         texts.append(f"{EXTRAPOLATED}{least / gpus:.3g} times the largest count that was measured")

@@ -68,7 +68,9 @@ def _carried(answer: Estimate, question: Question, gpus: int, load: float) -> fl
     law = answer.details.get("law")
     if law is None or answer.method != SCALING or question.host_gpus is not None:
         return load * gpus / (answer.gpus_raw or gpus)
-    return Law(law["name"], law["one"], law["sigma"], law["kappa"]).at(gpus / law["gpus_per_unit"])
+    # A law is of closed loops: of requests that come at random less is carried.
+    busy = float((answer.details.get("at_random") or {}).get("busy", 1.0))
+    return busy * Law(law["name"], law["one"], law["sigma"], law["kappa"]).at(gpus / law["gpus_per_unit"])
 
 
 def _simulated(answer: Estimate) -> dict[int, float]:

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
     from gpusize.analysis.slo import Slo
 
-__all__ = ["SloLimit", "load_of", "slo_limit"]
+__all__ = ["SloLimit", "kept_by_load", "load_of", "slo_limit"]
 
 NOISE: Final = 0.1
 """A target that answers less than it kept up with, by no more than this share, answers as much."""
 LEAST_GAP: Final = 0.01
 """Then it carries hardly more."""
+TOLD: Final = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
+"""Percentiles that tools write."""
 FAILED: Final = -1.0
 """How far a level is from keeping a bound that failed requests break: as one that takes twice as long."""
 
@@ -97,6 +99,33 @@ def slo_limit(levels: Sequence[LevelData], slo: Slo | None) -> SloLimit:
     # Between two levels the curve may fall anywhere: a uniform distribution over the gap.
     se = math.hypot(min(of_share, gap), gap / math.sqrt(12))
     return SloLimit("found", at, se, loads[k - 1], right)
+
+
+def kept_by_load(levels: Sequence[LevelData], slo: Slo) -> list[tuple[float, float]]:
+    """(load, how the SLO is kept) of levels of one count and one kind of loop, ascending and non-increasing.
+
+    The share of the requests that keep it, which of imported percentiles is straight between these; of a mean 1 less
+    what it is over its bound.
+    """
+    points = []
+    for level in levels:
+        point = _judged(level, slo)
+        if point is not None:
+            told = slo.kind == "percentile" and point.enough != slo.share
+            points.append(replace(point, kept=_share_by_percentiles(level, slo), enough=slo.share) if told else point)
+    return [(point.load, point.kept) for point in _monotone(points)]
+
+
+def _share_by_percentiles(level: LevelData, slo: Slo) -> float:
+    """The share of an import's requests within an SLO's bound; 1 beyond the highest percentile that is told."""
+    bound = slo.bound_s or 0.0
+    values = [(quantile_of_all(level, slo.metric, prob, bound), prob) for prob in sorted({*TOLD, slo.share})]
+    known = [(value, prob) for value, prob in values if value is not None]
+    beyond = next((k for k, (value, _) in enumerate(known) if value > bound), None)
+    if beyond is None:
+        return 1.0
+    (fast, low), (slow, high) = ((0.0, 0.0), *known)[beyond : beyond + 2]
+    return low + (high - low) * (bound - fast) / (slow - fast)
 
 
 def _judged(level: LevelData, slo: Slo | None) -> _Kept | None:

@@ -87,7 +87,7 @@ class Answers:
             return replace(other, warnings=tuple(dict.fromkeys((*other.warnings, *warnings))))
         if not other.answered:
             return twin
-        other = replace(other, assumptions=(*other.assumptions, *unlike(levels, question)))
+        other = replace(other, assumptions=(*other.assumptions, *unlike(levels, question, other)))
         return self._beside(other, warnings, twin)
 
     @cached_property

@@ -98,6 +98,11 @@ def capacity_text(estimate: Estimate) -> str:
     if estimate.capacity_concurrency is None and estimate.capacity_rate is None:
         return ""
     on = f" on the {_gpus(estimate.tested_gpus)} tested" if estimate.tested_gpus else ""
+    random = estimate.details.get("at_random")
+    if estimate.capacity_rate is not None and random is not None:
+        most = "" if estimate.capacity_concurrency is None else f" with {_in_flight(estimate.capacity_concurrency)}"
+        closed = f"{_rate(random['closed'])} in the closed loop{most}"
+        return f"{_rate(estimate.capacity_rate)} that come at random{on}; {closed}"
     if estimate.capacity_rate is not None:
         at = "" if estimate.capacity_concurrency is None else f", with {_in_flight(estimate.capacity_concurrency)}"
         return f"{_rate(estimate.capacity_rate)}{on}{at}"
