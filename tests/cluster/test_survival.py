@@ -87,3 +87,26 @@ def test_by_hand() -> None:
     assert found.percentile(0.5).value == 3.0
     assert not found.percentile(0.9).reached
     assert found.ended_by(2.9) == pytest.approx(0.2)
+
+
+def test_what_rests_on_the_last_one_that_was_looked_at_is_not_reached() -> None:
+    """Eighty ended, one of them after 60 s; twenty had waited for 10 to 30 s: nobody knows when the tenth of them will."""
+    values = [5.0] * 79 + [60.0] + [10.0 + k for k in range(20)]
+    found = kaplan_meier(values, [True] * 80 + [False] * 20)
+    assert found.left[-1] == 0
+    assert [found.percentile(share).value for share in (0.5, 0.79, 0.8)] == [5.0, 5.0, 60.0]
+    for share in (0.81, 0.9, 0.99, 1.0):
+        assert not found.percentile(share).reached
+        assert found.percentile(share).low <= 60
+    # With nothing left open the largest is reached, as few as there are.
+    assert kaplan_meier(values[:80], [True] * 80).percentile(1.0).value == 60.0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_tail_that_enough_are_looked_at_for_is_reached(seed: int) -> None:
+    """Two of a hundred were asked for a moment ago: they say nothing, and take nothing from what the others say."""
+    draw = np.random.default_rng(seed)
+    values = np.append(draw.exponential(5.0, 1000), [0.01] * 20)
+    found = kaplan_meier(values, [True] * 1000 + [False] * 20)
+    low, high = np.quantile(values[:1000], (0.988, 0.992))
+    assert low <= found.percentile(0.99).value <= high

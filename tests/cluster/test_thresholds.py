@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from gpusize.base.errors import SloError
+from gpusize.cluster.phases.statistics import PERCENTILES, phase_figures
 from gpusize.cluster.phases.thresholds import PRESETS, Threshold, judge, thresholds
 from gpusize.cluster.phases.timed import time_workloads
 from gpusize.cluster.report.documents import document, junit_xml
@@ -69,8 +70,42 @@ def test_what_never_ended_is_no_success() -> None:
     texts = ["p50 scheduled <= 1h", "p99 scheduled <= 1h", "mean scheduled <= 1h", "share scheduled >= 99%"]
     found = judge(timed, thresholds([*texts, "share scheduled >= 50%", "p99 admitted <= 1s"]))
     assert [each.met for each in found] == [True, False, False, False, True, False]
-    assert "had not ended at the last look, so it was not reached" in found[1].why
+    assert found[1].why == "40 of 50 ended within 3600 s, and 10 had waited for less: too early to say"
+    [sooner] = judge(timed, thresholds(["p99 scheduled <= 5s"]))
+    assert "had not ended at the last look, so it was not reached" in sooner.why
     assert found[-1].why == "nothing is known of this phase"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_was_refused_is_never_scheduled_however_soon_it_is_looked_at(seed: int) -> None:
+    """Those that succeed take up to 20 s; the test is looked at as soon as they have, so that the refused are younger."""
+    made = make(World(n=60, seed=30 + seed, refused=0.2, scheduling_s=(0.1, 20.0), look_s=28.0))
+    timed = time_workloads(made.stamps, made.attempts, made.facts)
+    rows = timed.rows("scheduled")
+    refused = set(timed.workloads.filter(pl.col("outcome") == "refused")["workload"])
+    assert len(refused) > 5
+    assert set(rows.filter("never")["workload"]) == refused
+    figures = phase_figures(rows)
+    assert figures["never"] == len(refused)
+    share = 1 - len(refused) / 60
+    asked = [(name, part) for name, part in PERCENTILES.items() if part > share]
+    assert len(asked) >= 4
+    assert [figures[f"{name}_s"] for name, _ in asked] == [None] * len(asked)
+    texts = ["scheduled <= 1h", *(f"p{100 * part:g} scheduled <= 1h" for _, part in asked if part < 1)]
+    assert not any(each.met for each in judge(timed, thresholds(texts)))
+
+
+def test_it_is_too_early_to_say_that_a_bound_is_met() -> None:
+    """Of 40 all but the last few are scheduled, and these were asked for less than the bound ago."""
+    made = make(World(n=40, seed=41, scheduling_s=(0.5, 1.5), look_s=8.2))
+    timed = time_workloads(made.stamps, made.attempts, made.facts)
+    rows = timed.rows("scheduled")
+    waiting = rows.filter(pl.col("state") == "censored")
+    assert 2 < waiting.height < 12
+    assert not waiting["never"].any()
+    early, tight = judge(timed, thresholds(["p99 scheduled <= 5s", "p50 scheduled <= 3s"]))
+    assert (early.met, tight.met) == (False, True)
+    assert f"{waiting.height} had waited for less: too early to say" in early.why
 
 
 def test_as_junit_and_json() -> None:

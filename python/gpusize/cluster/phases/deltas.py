@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpusize.cluster.phases.known_phases import PHASES, POD_PHASES
 from gpusize.cluster.phases.timelines import POD, UNTOLD
-from gpusize.cluster.phases.workloads import CLOCKS
+from gpusize.cluster.phases.workloads import CLOCKS, LOST
 
 if TYPE_CHECKING:
     import polars as pl
@@ -43,7 +43,8 @@ def phases_schema() -> dict[str, pl.DataType]:
 
     ``workload``; ``unit``: the pod's name, of phases of workloads the workload's. ``phase``: its name. ``state``:
     ``done``; ``censored``: not by the last look; ``impossible``: it ended before it began, by more than the sources can
-    be wrong. ``value_ns``: the best guess; of a censored one how long it had lasted at the last look.
+    be wrong. ``value_ns``: the best guess; of a censored one how long it had lasted at the last look. ``never``: of a
+    censored one, whether it will never end, as what was refused or has failed.
     ``lo_ns``, ``hi_ns``: the truth lies between these. ``clock``: of the timeline. ``method``: the sources of both
     ends. ``submitted_ns``: of the workload, by our clock where it is known.
     """
@@ -54,6 +55,7 @@ def phases_schema() -> dict[str, pl.DataType]:
         "unit": pl.String(),
         "phase": pl.String(),
         "state": pl.String(),
+        "never": pl.Boolean(),
         "value_ns": pl.Float64(),
         "lo_ns": pl.Float64(),
         "hi_ns": pl.Float64(),
@@ -82,7 +84,10 @@ def wide(moments: pl.DataFrame, index: tuple[str, ...]) -> pl.DataFrame:
 
 
 def workload_deltas(
-    table: pl.DataFrame, looks: Mapping[str, int | None], without: Mapping[str, Iterable[str]]
+    table: pl.DataFrame,
+    looks: Mapping[str, int | None],
+    without: Mapping[str, Iterable[str]],
+    never: Collection[str] = (),
 ) -> pl.DataFrame:
     """The phases of all workloads, of `phases_schema`.
 
@@ -94,13 +99,14 @@ def workload_deltas(
         looks: when the cluster was last looked at, by clock.
         without: by phase, workloads that have none: a job that is submitted is made by nobody, and a single pod has no
             stragglers.
+        never: workloads that will come to no end that they have not come to.
     """
     import polars as pl
 
     made = []
     for phase in PHASES.values():
         rows = table.filter(~pl.col("workload").is_in(list(without.get(phase.name, ()))))
-        made.append(_deltas(rows, phase, looks, pl.col("workload")))
+        made.append(_deltas(rows, phase, looks, pl.col("workload"), pl.col("workload").is_in(list(never))))
     return pl.concat(made)
 
 
@@ -112,11 +118,15 @@ def pod_deltas(objects: pl.DataFrame, looks: Mapping[str, int | None], submitted
     pods = objects.filter(pl.col("kind") == POD)
     table = wide(pods.select(*index, "moment", "clock", "lo", "at", "hi", "source", "moved"), index)
     table = table.join(submitted, on="workload", how="left")
-    made = [_deltas(table, phase, looks, pl.col("name")) for phase in POD_PHASES.values()]
+    lost = [name for clock in CLOCKS for each in LOST if (name := f"{clock}.{each}.lo") in table.columns]
+    never = pl.any_horizontal(pl.col(name).is_not_null() for name in lost) if lost else pl.lit(value=False)
+    made = [_deltas(table, phase, looks, pl.col("name"), never) for phase in POD_PHASES.values()]
     return pl.concat(made)
 
 
-def _deltas(table: pl.DataFrame, phase: Phase, looks: Mapping[str, int | None], unit: pl.Expr) -> pl.DataFrame:
+def _deltas(
+    table: pl.DataFrame, phase: Phase, looks: Mapping[str, int | None], unit: pl.Expr, never: pl.Expr
+) -> pl.DataFrame:
     import polars as pl
 
     known = set(table.columns)
@@ -128,7 +138,7 @@ def _deltas(table: pl.DataFrame, phase: Phase, looks: Mapping[str, int | None], 
     # Where a later moment is known this one has been as well, and no source told of it; of nobody, if there is none.
     if phase.certain and begun and (ended or not passed):
         open_rows = table.filter(*(pl.col(name).is_null() for name in [*ended, *passed]))
-        made.append(_censored(open_rows, phase, begun, looks, unit))
+        made.append(_censored(open_rows, phase, begun, looks, unit, never))
     return pl.concat(made) if made else pl.DataFrame(schema=phases_schema())
 
 
@@ -195,6 +205,7 @@ def _done(table: pl.DataFrame, phase: Phase, clocks: list[str], unit: pl.Expr) -
         "unit",
         pl.lit(phase.name).alias("phase"),
         pl.when(impossible).then(pl.lit(IMPOSSIBLE)).otherwise(pl.lit(DONE)).alias("state"),
+        pl.lit(value=False).alias("never"),
         pl.col("value_ns").cast(pl.Float64),
         pl.col("lo_ns").cast(pl.Float64),
         pl.col("hi_ns").cast(pl.Float64),
@@ -205,7 +216,12 @@ def _done(table: pl.DataFrame, phase: Phase, clocks: list[str], unit: pl.Expr) -
 
 
 def _censored(
-    table: pl.DataFrame, phase: Phase, clocks: list[str], looks: Mapping[str, int | None], unit: pl.Expr
+    table: pl.DataFrame,
+    phase: Phase,
+    clocks: list[str],
+    looks: Mapping[str, int | None],
+    unit: pl.Expr,
+    never: pl.Expr,
 ) -> pl.DataFrame:
     import polars as pl
 
@@ -222,6 +238,7 @@ def _censored(
         unit.alias("unit"),
         pl.lit(phase.name).alias("phase"),
         pl.lit(CENSORED).alias("state"),
+        never.alias("never"),
         value.alias("value_ns"),
         value.alias("lo_ns"),
         value.alias("hi_ns"),

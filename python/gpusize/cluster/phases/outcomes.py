@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-__all__ = ["OUTCOMES", "outcomes"]
+__all__ = ["NEVER", "OUTCOMES", "outcomes"]
 
 OUTCOMES: Final = {
     "completed": "the work is done",
@@ -27,6 +27,8 @@ OUTCOMES: Final = {
     "refused": "the API granted no request for it",
 }
 """Each outcome, and what it means."""
+NEVER: Final = ("failed", "deleted", "vanished", "refused")
+"""Outcomes after which nothing more comes of a workload; what was evicted may be placed again."""
 
 _RUN: Final = ("started", "running", "ready")
 _REASONS: Final = {"unschedulable": "unschedulable", "evicted": "evicted", "failed": "failed"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +22,7 @@ NS: Final = 1e9
 
 
 def lasting(rows: pl.DataFrame, *, end: str = "value_ns") -> Survival:
-    """How long one phase takes, in seconds.
+    """How long one phase takes, in seconds; what will never end takes longer than anything.
 
     Args:
         rows: of one phase, of `gpusize.cluster.phases.deltas.phases_schema`.
@@ -30,22 +31,21 @@ def lasting(rows: pl.DataFrame, *, end: str = "value_ns") -> Survival:
     import polars as pl
 
     known = rows.filter(pl.col("state") != IMPOSSIBLE)
-    return kaplan_meier((known[end] / NS).to_numpy(), (known["state"] == DONE).to_numpy())
+    lasted = known.select(pl.when("never").then(math.inf).otherwise(pl.col(end) / NS)).to_series()
+    return kaplan_meier(lasted.to_numpy(), (known["state"] == DONE).to_numpy())
 
 
 def phase_figures(rows: pl.DataFrame) -> dict[str, Any]:
     """The figures of one phase.
 
     Returns:
-        ``n`` (done and censored), ``done``, ``censored``, ``impossible``; of each of `PERCENTILES`, in seconds and
-        None where it is not reached: the percentile (``p95_s``) with its interval (``p95_low_s``, ``p95_high_s``), of
-        those that ended alone (``p95_ended_s``), and by the worse end of every interval (``p95_worst_s``); ``mean_s``
-        of those that ended; ``longest_s``, beyond which a percentile lies that is not reached; ``error_s``, half the
-        width of the interval of a row, in the median; ``clock`` and ``method``, those of most rows, and ``methods``,
-        how many there are.
+        ``n`` (done and censored), ``done``, ``censored``, ``never`` (of these), ``impossible``; of each of
+        `PERCENTILES`, in seconds and None where it is not reached: the percentile (``p95_s``) with its interval
+        (``p95_low_s``, ``p95_high_s``), of those that ended alone (``p95_ended_s``), and by the worse end of every
+        interval (``p95_worst_s``); ``mean_s`` of those that ended; ``longest_s``, beyond which a percentile lies that
+        is not reached; ``error_s``, half the width of the interval of a row, in the median; ``clock`` and ``method``,
+        those of most rows, and ``methods``, how many there are.
     """
-    import math
-
     import polars as pl
 
     done = rows.filter(pl.col("state") == DONE)
@@ -59,6 +59,7 @@ def phase_figures(rows: pl.DataFrame) -> dict[str, Any]:
         "n": all_of_them.n,
         "done": done.height,
         "censored": rows.filter(pl.col("state") == CENSORED).height,
+        "never": int(rows["never"].sum()),
         "impossible": rows.filter(pl.col("state") == IMPOSSIBLE).height,
     }
     for name, share in PERCENTILES.items():

@@ -62,11 +62,16 @@ class Survival:
         distribution. Its interval has the times at which the interval of the share left crosses the same (Brookmeyer
         and Crowley 1982).
 
+        Not reached is also what rests on the few that were looked at for longest: fewer than ``share`` of all had
+        ended, and the interval has no upper end.
+
         Args:
             share: above 0, at most 1.
         """
         left = 1 - share
-        return Percentile(*(self._first(curve, left) for curve in (self.left, self.low, self.high)))
+        value, low, high = (self._first(curve, left) for curve in (self.left, self.low, self.high))
+        surely = self.ended >= share * self.n * (1 - _SLACK) or math.isfinite(high)
+        return Percentile(value if surely else math.inf, low, high)
 
     def _first(self, curve: NDArray[np.float64], left: float) -> float:
         import numpy as np

@@ -3,8 +3,9 @@
     pNN|mean|share PHASE OP NUMBER UNIT
 
 A percentile is of all that began the phase, those that never ended included, and each is taken at the worse end of its
-interval. So it is met only where the times would be met however wrong the sources are; one that was not reached is not
-met. A mean with anything that never ended is endless. ``share`` is of those that ended: ``share scheduled >= 99%``.
+interval. So it is met only where the times would be met however wrong the sources are, and whatever becomes of what had
+not ended: of all, as many as the percentile says had ended within the bound. A mean with anything that never ended is
+endless. ``share`` is of those that ended: ``share scheduled >= 99%``.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PRESETS", "Judged", "Threshold", "judge", "thresholds"]
 
+ROUNDING: Final = 1e-9
 PRESETS: Final = {
     "kubernetes": ("p99 pod_startup <= 5s",),
     "kube-burner": ("p99 pod_ready <= 15s",),
@@ -160,6 +162,9 @@ def _judged(threshold: Threshold, rows: pl.DataFrame) -> Judged:
         value = math.inf if censored else float(known["hi_ns"].mean() or 0.0) / NS  # type: ignore[arg-type]
     else:
         value = lasting(known, end="hi_ns").percentile(threshold.share).value
+        early = _too_early(threshold, known)
+        if early:
+            return Judged(threshold, met=False, value=math.inf, n=n, censored=censored, why=early)
     met = {
         "<=": value <= threshold.bound,
         "<": value < threshold.bound,
@@ -167,6 +172,19 @@ def _judged(threshold: Threshold, rows: pl.DataFrame) -> Judged:
         ">": value > threshold.bound,
     }[threshold.op]
     return Judged(threshold, met, value, n, censored, _why(threshold, value, n, censored))
+
+
+def _too_early(threshold: Threshold, known: pl.DataFrame) -> str:
+    """Why nobody knows yet whether a percentile keeps its bound, as what had not ended decides; else empty."""
+    import polars as pl
+
+    bound, least = threshold.bound, threshold.share * known.height * (1 - ROUNDING)
+    within = known.filter(pl.col("state") == DONE, pl.col("hi_ns") / NS <= bound).height
+    waiting = (pl.col("state") == CENSORED) & ~pl.col("never") & (pl.col("value_ns") / NS < bound)
+    younger = known.filter(waiting).height
+    if not within < least <= within + younger:
+        return ""
+    return f"{within} of {known.height} ended within {bound:g} s, and {younger} had waited for less: too early to say"
 
 
 def _why(threshold: Threshold, value: float, n: int, censored: int) -> str:

@@ -11,7 +11,7 @@ from gpusize.base.errors import UsageError
 from gpusize.cluster.phases.clocks import Lag, Offset, lag_of, offset_of
 from gpusize.cluster.phases.deltas import pod_deltas, wide, workload_deltas
 from gpusize.cluster.phases.known_phases import PHASES
-from gpusize.cluster.phases.outcomes import outcomes
+from gpusize.cluster.phases.outcomes import NEVER, outcomes
 from gpusize.cluster.phases.rates import (
     Occupancy,
     Throughput,
@@ -197,12 +197,14 @@ def time_workloads(
         without["job_creation"] = table["workload"].to_list()  # pods are submitted themselves
     if moments.filter(pl.col("moment").is_in(("queued", "quota_reserved", "admitted"))).is_empty():
         without["admitted"] = table["workload"].to_list()  # there is no queue
-    deltas = workload_deltas(table, looks, without)
+    became = outcomes(table, objects, attempts, facts)
+    never = became.filter(pl.col("outcome").is_in(NEVER))["workload"].to_list()
+    deltas = workload_deltas(table, looks, without, never)
     pods = pod_deltas(objects, looks, table.select("workload", "submitted_ns"))
     broken = broken_by(table, deltas, attempts.filter(pl.col("kind") == "PodGroup")["workload"].to_list())
     out = tuple(dict.fromkeys(name for rule in SKIPPED_BY for name in broken[rule])) if skip_errors else ()
     stays = ~pl.col("workload").is_in(list(out))
-    workloads = _workload_rows(table).join(outcomes(table, objects, attempts, facts), on="workload", how="left")
+    workloads = _workload_rows(table).join(became, on="workload", how="left")
     order = pl.DataFrame({"workload": table["workload"], "place": range(table.height)})
     deltas = deltas.join(order, on="workload").sort("place", maintain_order=True).drop("place")
     return Timed(
