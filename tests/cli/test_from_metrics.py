@@ -53,6 +53,17 @@ def test_tokens_per_second_become_requests_by_the_answers_seen(gpusize: Gpusize,
     assert found["rate"] == pytest.approx(2000 / mean, rel=0.02)
 
 
+def test_the_log_of_another_service_changes_nothing_and_is_named(gpusize: Gpusize, quiet: str, tmp_path: Path):
+    mine = served(0.8, minutes=30, replicas=1)
+    short = {"time": WALL_NS / 1e9 + mine.due_s, "prompt_tokens": mine.prompt, "output_tokens": mine.output // 9 + 1}
+    pl.DataFrame(short).write_csv("other.csv")
+    words = ("estimate", "--from-metrics", quiet, "--token-rate", "2000/s", *SLO, "--json")
+    [bare] = json.loads(gpusize(*words).out)["estimates"]
+    [found] = json.loads(gpusize(*words, "--access-log", "other.csv").out)["estimates"]
+    assert (found["gpus"], found["rate"]) == (bare["gpus"], bare["rate"])
+    assert any("the access log other.csv is not used: its answers have" in text for text in found["warnings"])
+
+
 def test_an_access_log_tells_lengths_where_no_series_does(gpusize: Gpusize, series: str, tmp_path: Path):
     samples = pl.read_parquet(Path(series) / "series.parquet" / "*.parquet")
     samples.filter(~pl.col("name").str.contains("_length")).write_parquet("without.parquet")

@@ -90,7 +90,7 @@ def test_by_hand() -> None:
 
 
 def test_what_rests_on_the_last_one_that_was_looked_at_is_not_reached() -> None:
-    """Eighty ended, one of them after 60 s; twenty had waited for 10 to 30 s: nobody knows when the tenth of them will."""
+    """Eighty ended, one after 60 s, and twenty had waited for 10 to 30 s: nobody knows when these will."""
     values = [5.0] * 79 + [60.0] + [10.0 + k for k in range(20)]
     found = kaplan_meier(values, [True] * 80 + [False] * 20)
     assert found.left[-1] == 0

@@ -78,7 +78,7 @@ def test_what_never_ended_is_no_success() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_what_was_refused_is_never_scheduled_however_soon_it_is_looked_at(seed: int) -> None:
-    """Those that succeed take up to 20 s; the test is looked at as soon as they have, so that the refused are younger."""
+    """Those that succeed take up to 20 s; it is looked at as soon as they have, so that the refused are younger."""
     made = make(World(n=60, seed=30 + seed, refused=0.2, scheduling_s=(0.1, 20.0), look_s=28.0))
     timed = time_workloads(made.stamps, made.attempts, made.facts)
     rows = timed.rows("scheduled")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from benches.lib.scrapes import LENGTHS, Served
 from gpusize.base.errors import DatasetError
-from gpusize.estimate.telemetry.access_log import read_access_log
+from gpusize.estimate.telemetry.access_log import AccessLog, read_access_log
 from gpusize.estimate.telemetry.costs import fit_costs
 from gpusize.estimate.telemetry.lengths import Lengths, known_lengths, within_buckets
 from gpusize.estimate.telemetry.limits import limit_of
@@ -173,3 +174,59 @@ def test_a_log_goes_before_histograms(tmp_path: Path):
     lengths = known_lengths(found)
     assert lengths.told_by == "log"
     assert sorted(lengths.output.tolist()) == sorted(mine.output.tolist())
+
+
+def log_of(file: Path, due_s: np.ndarray, prompt: np.ndarray, output: np.ndarray) -> AccessLog:
+    pl.DataFrame({"time": WALL_NS / S + due_s, "prompt_tokens": prompt, "output_tokens": output}).write_csv(file)
+    return read_access_log(file)
+
+
+@pytest.mark.parametrize(
+    "what, why",
+    [
+        ("another day", r"of its [\d,]+ requests 0 came in the time of the series"),
+        ("shorter answers", r"its answers have [\d.]+ tokens on average, those that the servers counted"),
+        ("longer prompts", r"its prompts have [\d.]+ tokens on average"),
+        ("equal answers", r"% of its answers have [\d,]+ tokens or fewer, of those that the servers counted"),
+        ("few", r"tokens of fewer than 100 requests"),
+    ],
+)
+def test_a_log_of_other_requests_is_not_used(tmp_path: Path, what: str, why: str):
+    mine = served(2.0, minutes=20, replicas=1)
+    due_s, prompt, output = mine.due_s, mine.prompt, mine.output
+    if what == "another day":
+        due_s = due_s - 86_400
+    elif what == "shorter answers":
+        output = np.maximum(1, output // 5)
+    elif what == "longer prompts":
+        prompt = prompt * 3
+    elif what == "equal answers":
+        output = np.full(output.size, round(output.mean()))
+    else:
+        output = np.where(np.arange(output.size) < 50, output, 0)
+    found = read_production(scrapes(mine, minutes=20), log_of(tmp_path / "log.csv", due_s, prompt, output))
+    assert found.log is None
+    [said] = found.log_said
+    assert re.search(why, said), said
+    assert known_lengths(found).told_by == "histograms"
+
+
+def test_a_part_of_a_log_is_used_and_says_so(tmp_path: Path):
+    """Every fifth request, the times of a day before and after among them, and some rows without tokens."""
+    mine = served(2.0, minutes=20, replicas=1)
+    part = slice(None, None, 5)
+    due_s, prompt, output = (each[part] for each in (mine.due_s, mine.prompt, mine.output))
+    days = np.concatenate([due_s - 86_400, due_s, due_s + 86_400])
+    output = np.where(np.arange(output.size) % 50 == 0, 0, output)
+    log = log_of(tmp_path / "log.csv", days, np.tile(prompt, 3), np.concatenate([output // 9, output, output // 9]))
+    found = read_production(scrapes(mine, minutes=20), log)
+    assert known_lengths(found).told_by == "log"
+    assert sorted(known_lengths(found).output.tolist()) == sorted(output[output > 0].tolist())
+    missing, fewer = found.log_said
+    assert missing.startswith(f"{(output == 0).sum()} of {output.size} rows")
+    assert "lengths are taken to be alike in all" in fewer
+    # A whole one needs no remark.
+    whole = read_production(
+        scrapes(mine, minutes=20), log_of(tmp_path / "all.csv", mine.due_s, mine.prompt, mine.output)
+    )
+    assert whole.log_said == ()

@@ -166,17 +166,17 @@ def _answer_tokens(frame: pl.LazyFrame, log: AccessLog | None) -> float:
     Raises:
         UsageError: nothing tells them.
     """
-    import numpy as np
-
     from gpusize.analysis.series.replicas import steps_of
+    from gpusize.estimate.telemetry.matching_log import matching_log, mean_tokens
 
-    if log is not None and log.lengths is not None:
-        return float(log.lengths[1].mean())
-    steps = steps_of(frame, gauges=(), counters=("requests", "tokens_out"), histograms=("output_length",))
-    for above, below in (("output_length_sum", "output_length_count"), ("tokens_out", "requests")):
-        total, count = float(np.nansum(steps.rise(above))), float(np.nansum(steps.rise(below)))
-        if total > 0 and count > 0:
-            return total / count
+    names = ("requests", "tokens_in", "tokens_out")
+    steps = steps_of(frame, gauges=(), counters=names, histograms=("prompt_length", "output_length", "request_time"))
+    counted = mean_tokens(steps, "output")
+    if counted is not None:
+        return counted
+    ours = matching_log(log, steps)[0] if log is not None and len(steps) else log
+    if ours is not None and ours.lengths is not None:
+        return float(ours.lengths[1].mean())
     raise UsageError(
         "no series tells the length of answers, so tokens/s cannot be turned into requests/s",
         "token_rate",

@@ -74,6 +74,7 @@ def estimate_telemetry(
         think=question.think,
         think_s=question.think_s,
         details=_seen(production),
+        warnings=production.log_said,
     )
     cannot = _cannot(production, question)
     if cannot is not None:
@@ -83,7 +84,7 @@ def estimate_telemetry(
         return _refused(
             base,
             "lengths",
-            "nothing tells how long answers are: the series have no histogram of lengths",
+            "; ".join(["nothing tells how long answers are: the series have no histogram of lengths", *base.warnings]),
             "give an access log with output_tokens",
         )
     limit = limit_of(production, lengths, batch_limit)
@@ -313,7 +314,7 @@ def _assumptions(base: Estimate, limit: Limit, question: Question) -> tuple[str,
 
 
 def _warnings(base: Estimate, found: Counted, production: Production, *, beyond: bool) -> tuple[str, ...]:
-    texts = []
+    texts = list(base.warnings)
     if beyond:
         texts.append(
             f"extrapolated: the SLOs break with about {found.at_work:.0f} requests in flight on a replica, and no "

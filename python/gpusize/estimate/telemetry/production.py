@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpusize.analysis.series.replicas import Steps, steps_of
+from gpusize.estimate.telemetry.matching_log import matching_log
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +39,8 @@ class Production:
         per_s: requests per second and replica that came in each bin; shape (b,).
         group: of each bin, by its load smoothed, 0 for the least; shape (b,).
         of_step: group of each step, by its middle; shape (n,).
-        log: the access log; None without one.
+        log: the access log, as far as it is of these requests; None without one.
+        log_said: what is to be said of it, or why it is not used.
     """
 
     steps: Steps
@@ -49,6 +51,7 @@ class Production:
     group: NDArray[np.int64]
     of_step: NDArray[np.int64]
     log: AccessLog | None = None
+    log_said: tuple[str, ...] = ()
 
     @property
     def groups(self) -> int:
@@ -143,6 +146,7 @@ def read_production(frame: pl.DataFrame | pl.LazyFrame, log: AccessLog | None = 
     if not len(steps):
         nothing = np.empty(0)
         return Production(steps, 0, 15.0, nothing, nothing, np.empty(0, np.int64), np.empty(0, np.int64), log)
+    log, said = (None, ()) if log is None else matching_log(log, steps)
     bin_s, begin_ns = steps.interval_s, int(steps.begin_ns.min())
     begin_s, end_s = (steps.begin_ns - begin_ns) / 1e9, (steps.end_ns - begin_ns) / 1e9
     bins = int(np.ceil(end_s.max() / bin_s))
@@ -158,7 +162,7 @@ def read_production(frame: pl.DataFrame | pl.LazyFrame, log: AccessLog | None = 
         per_s = np.interp(np.arange(bins), np.flatnonzero(there), per_s[there])
     group = _groups(per_s, alive)
     middle = np.clip(((begin_s + end_s) / 2 / bin_s).astype(np.int64), 0, bins - 1)
-    return Production(steps, begin_ns, bin_s, alive / bin_s, per_s, group, group[middle], log)
+    return Production(steps, begin_ns, bin_s, alive / bin_s, per_s, group, group[middle], log, said)
 
 
 def _came(steps: Steps) -> NDArray[np.float64]:
