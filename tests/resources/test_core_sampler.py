@@ -305,3 +305,27 @@ def test_readings_at_a_millisecond_keep_their_schedule() -> None:
     times = rows(samples)["it"]["t_ns"]
     assert len(times) == facts["ticks"] + 2
     assert times.diff().drop_nulls().min() > 0
+
+
+def test_shared_memory_is_divided_at_its_highest() -> None:
+    """64 MiB that a child comes to share: proportional memory is read as they are touched, and not 5 s later."""
+    code = (
+        f"import mmap\nm = mmap.mmap(-1, 64 * {MIB})\ntouched = [m[at] for at in range(0, len(m), 4096)]\n"
+        "here, there = os.pipe()\nother = os.fork()\ntouched = [m[at] for at in range(0, len(m), 4096)]\n"
+        "if not other:\n    os.write(there, b'.')\n    time.sleep(60)\n"
+        "os.read(here, 1)\nsay('done')\nwait()\nos.kill(other, 9)\nos.waitpid(other, 0)\n"
+    )
+    with child(code) as process:
+        samples = sampler({"name": "it", "kind": "process", "pid": process.pid, "pss": True})
+        go(process)
+        assert heard(process) == "done"
+        until(lambda: (json.loads(samples.facts())["sources"]["it"]["last"]["mem_bytes"] or 0) > 125 * MIB)
+        until(lambda: (json.loads(samples.facts())["sources"]["it"]["last"]["mem_pss_bytes"] or 0) > 64 * MIB)
+        go(process)
+    stopped(samples)
+    frame = rows(samples)["it"]
+    divided = frame.drop_nulls("mem_pss_bytes")
+    # The sum counts them twice; at the looks that divided them nearly as much was resident as ever.
+    assert frame["mem_bytes"].max() > 128 * MIB
+    assert divided["mem_bytes"].max() > 0.93 * frame["mem_bytes"].max()
+    assert 64 * MIB < divided["mem_pss_bytes"].max() < 100 * MIB

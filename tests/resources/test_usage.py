@@ -420,3 +420,60 @@ def test_no_window_holds_more_than_all_and_the_mean_lies_below_the_peak(made, be
             # Some window must hold its share.
             assert window.peak_cores >= use.cpu.mean_cores / 2 * (1 - 1e-6)
     assert span_of(box).duration_s == pytest.approx(use.duration_s)
+
+
+@pytest.mark.parametrize(
+    "memory, grows",
+    [
+        (lambda t: round((100 + 20 * t) * MIB), 20.0),
+        # Freed every half second, and more is held each time.
+        (lambda t: round((100 + 20 * t + 30 * (t % 0.5)) * MIB), 20.0),
+        (lambda _: 300 * MIB, None),
+        (lambda t: round((100 + 20 * min(t, 2.0)) * MIB), None),
+        (lambda t: round((100 + 60 * (t % 1.0)) * MIB), None),
+        (lambda t: round((300 - 20 * t) * MIB), None),
+        # A sixteenth of what it holds, in all: no request is another for it.
+        (lambda t: round((1000 + 2 * t) * MIB), None),
+        # It was higher before.
+        (lambda t: round((600 if t < 1 else 100 + 20 * t) * MIB), None),
+    ],
+)
+def test_memory_that_still_grew_when_sampling_ended_is_a_doubt(memory, grows):
+    went_on = workload(lambda _: 0.1, 8.0, memory=memory, ended_ns=None)
+    rate = usage_of(went_on).memory.growing_bytes_per_s
+    assert (rate is None) if grows is None else (rate == pytest.approx(grows * MIB, rel=0.1))
+    made = recommend([Execution.of(went_on)] * 3)
+    assert any("memory still grew" in doubt for doubt in made.doubts) is (grows is not None)
+    assert (made.confidence == "low") is (grows is not None)
+    # What ended by itself has used what it needs.
+    assert usage_of(workload(lambda _: 0.1, 8.0, memory=memory)).memory.growing_bytes_per_s is None
+
+
+def shared(resident, proportional, one):
+    times = [k * 20 * MS for k in range(len(resident))]
+    columns = {
+        "t_ns": times,
+        "mem_bytes": [each * MIB for each in resident],
+        "mem_pss_bytes": [None if each is None else each * MIB for each in proportional],
+        "mem_peak_bytes": [one * MIB] * len(resident),
+        "cpu_ns": [0] * len(resident),
+    }
+    return readings(columns, kind="process", begun_ns=0, ended_ns=times[-1])
+
+
+def test_a_tree_is_asked_for_by_pages_that_are_divided_where_they_were():
+    """Five processes share 200 MiB: 1,010 by the sum, 210 by parts, and 10 were resident more than at any look."""
+    made = shared([10, 210, 1000, 1010, 1010] * 4, [3, 205, 210, None, None] * 4, one=210)
+    usage = usage_of(made)
+    assert usage.memory.proportional_peak_bytes == 210 * MIB
+    assert usage.memory.proportional_unseen_bytes == 10 * MIB
+    found = recommend([Execution.of(made)])
+    assert found.mem_bytes == 320 * MIB
+    assert "shared pages divided (PSS) 220.0 MiB" in " ".join(found.reasons)
+    assert not any("--pss" in doubt for doubt in found.doubts)
+
+
+@pytest.mark.parametrize("one, doubted", [(210, True), (900, False)])
+def test_a_sum_over_processes_that_may_share_is_a_doubt(one, doubted):
+    found = recommend([Execution.of(shared([10, 210, 1000, 1010] * 5, [None] * 20, one=one))])
+    assert any("count in each of them: --pss divides them" in doubt for doubt in found.doubts) is doubted

@@ -24,6 +24,8 @@ use gpusize_base::error::{Error, Result};
 const FEW_THREADS: i64 = 16;
 /// So many processes keep a descriptor; the others are opened each time.
 const MOST_OPEN: usize = 256;
+/// Proportional memory is also worked out whenever resident memory is more than at any look by one part of so many.
+const PSS_GROWN: i64 = 16;
 
 /// A tree of processes. Who has been seen in it stays in it, whoever its parent becomes.
 #[derive(Debug)]
@@ -50,6 +52,8 @@ pub struct Process {
     status_at_bytes: i64,
     pss_every_ns: Option<i64>,
     pss_due_ns: i64,
+    /// The most resident memory at any look at proportional memory.
+    pss_at_bytes: i64,
     buffer: Buffer,
     /// Of the cgroup that the process was in when it was asked for, which it may share.
     limits: WatchedLimits,
@@ -84,6 +88,7 @@ impl Process {
             status_at_bytes: 0,
             pss_every_ns,
             pss_due_ns: i64::MIN,
+            pss_at_bytes: 0,
             buffer: Buffer::default(),
             limits: WatchedLimits::of_a_part(),
             ends: if live { Ends::of_process(pid) } else { Ends::default() },
@@ -323,9 +328,10 @@ impl Source for Process {
             self.details(reading);
         }
         if let Some(every_ns) = self.pss_every_ns
-            && after >= self.pss_due_ns
+            && (after >= self.pss_due_ns || mem_bytes > self.pss_at_bytes + self.pss_at_bytes / PSS_GROWN)
         {
             self.pss_due_ns = after + every_ns;
+            self.pss_at_bytes = self.pss_at_bytes.max(mem_bytes);
             self.proportional(reading);
         }
         if self.first.is_empty() {

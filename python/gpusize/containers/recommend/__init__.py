@@ -45,6 +45,9 @@ POLICIES: Final[dict[str, Callable[[bool], Policy]]] = {
 ENOUGH_READINGS: Final = 10
 SOME_RUNS: Final = 3
 MANY_RUNS: Final = 10
+SEVERAL: Final = 1.5
+LARGE: Final = 128 * MIB
+"""A tree of processes that holds more than this, and so many times its largest one, may share much of it."""
 CALM: Final = 0.2
 """Spread over executions up to which ten of them make a recommendation one of high confidence."""
 
@@ -172,6 +175,11 @@ def _doubts(executions: Sequence[Execution], cores: float | None, size: int | No
         )
     if any(each.cut_short for each in executions):
         doubts.append("it was stopped before it ended by itself: its later use is unknown")
+    grew = [each.usage.memory.growing_bytes_per_s or 0.0 for each in executions]
+    if size is not None and max(grew) > 0:
+        doubts.append(f"memory still grew by {max(grew) / MIB:.3g} MiB/s when sampling ended: it will need more later")
+    if size is not None and any(map(_counts_shared_pages, executions)):
+        doubts.append("pages that its processes share count in each of them: --pss divides them")
     if len(executions) == 1:
         doubts.append("one execution does not show how executions differ")
     fewest, what = min(map(_told, executions))
@@ -188,6 +196,17 @@ def _doubts(executions: Sequence[Execution], cores: float | None, size: int | No
     if size is None:
         doubts.append("memory was not reported")
     return doubts
+
+
+def _counts_shared_pages(execution: Execution) -> bool:
+    """Whether memory is the sum of several processes of which the largest held far less, so that sharing may matter."""
+    memory = execution.usage.memory
+    # Of a tree the kernel's mark is that of its largest process.
+    one = memory.kernel_peak_bytes
+    if execution.readings.facts.kind != "process" or memory.proportional_peak_bytes is not None or one is None:
+        return False
+    together = memory.sampled_max_bytes or 0
+    return together > max(SEVERAL * one, LARGE)
 
 
 def _told(execution: Execution) -> tuple[int, str]:
@@ -211,7 +230,10 @@ def _once(texts: Sequence[str]) -> list[str]:
 def _confidence(executions: Sequence[Execution], intervals: Sequence[Interval | None]) -> str:
     thin = min(map(_told, executions))[0] < ENOUGH_READINGS
     held = any(
-        each.cut_short or each.usage.memory.lower_bound or (each.usage.cpu is not None and each.usage.cpu.lower_bound)
+        each.cut_short
+        or each.usage.memory.lower_bound
+        or each.usage.memory.growing_bytes_per_s
+        or (each.usage.cpu is not None and each.usage.cpu.lower_bound)
         for each in executions
     )
     if len(executions) < SOME_RUNS or thin or held:

@@ -59,6 +59,10 @@ def memory_base(memory: MemoryUsage) -> MemoryBase | None:
     """The most that has to fit; None where nothing told of memory."""
     if memory.peak_bytes is None:
         return None
+    if memory.proportional_peak_bytes is not None:
+        # A container pays for a page once, however many of its processes share it.
+        base = min(memory.peak_bytes, memory.proportional_peak_bytes + memory.proportional_unseen_bytes)
+        return MemoryBase(base, "memory with shared pages divided (PSS)")
     known = {"the working set": memory.working_set_peak_bytes}
     if memory.hard_peak_bytes is not None:
         known["memory without cache"] = memory.hard_peak_bytes + memory.error_bytes

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from gpusize.observe.metrics.series import gauge_summary
 from gpusize.observe.usage.counter_curve import Span, curves, increase
 from gpusize.observe.usage.limits_hit import MEMORY_KINDS, held_reasons, mebibytes, named, own_limit
+from gpusize.observe.usage.memory_growth import still_grew
 from gpusize.observe.usage.usage_types import MemoryUsage
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def memory_usage(readings: Readings, span: Span, *, cut: bool = False) -> Memory
     t, v = readings.array("mem_bytes")
     gauge = gauge_summary(t, v.astype(float), span.start_ns, span.end_ns) if t.size else None
     told = inside.drop_nulls(["mem_bytes", "mem_inactive_file_bytes"])
+    seen = _highest(inside.drop_nulls(["mem_pss_bytes"])["mem_bytes"])
     whole = readings.frame["mem_inactive_file_bytes"].is_null().all()
     working = _highest(told.select(working_set()).to_series()) if not told.is_empty() else None
     hard = _highest(told.select(hard_set()).to_series()) if not told.is_empty() else None
@@ -76,6 +78,8 @@ def memory_usage(readings: Readings, span: Span, *, cut: bool = False) -> Memory
         unseen_bytes=0 if whole or sampled is None else max(0, sampled - (_highest(told["mem_bytes"]) or 0)),
         swap_peak_bytes=_highest(inside["swap_bytes"]),
         proportional_peak_bytes=_highest(inside["mem_pss_bytes"]),
+        proportional_unseen_bytes=0 if seen is None or sampled is None else max(0, sampled - seen),
+        growing_bytes_per_s=None if facts.ended_ns is not None else still_grew(readings, span),
         limit_bytes=None if limit is None else limit.mem_bytes,
         limit_path=None if limit is None else limit.path,
         limit_events=None if events is None else round(events),

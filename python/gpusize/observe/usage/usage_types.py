@@ -94,7 +94,9 @@ class MemoryUsage:
         unseen_bytes: how much higher memory in use was than at any reading that had its parts.
         swap_peak_bytes: largest reading of swap.
         proportional_peak_bytes: of a process tree the largest sum of memory with shared pages counted by halves, thirds
-            and so on (PSS), at the few readings that had it.
+            and so on (PSS), at the readings that had it.
+        proportional_unseen_bytes: how much more was resident than at any of these.
+        growing_bytes_per_s: how fast it still grew when sampling ended; None where it did not, or had ended by itself.
         limit_bytes: the smallest limit on the way to the root.
         limit_path: the cgroup that has it.
         limit_events: times that memory in use reached the limit.
@@ -113,6 +115,8 @@ class MemoryUsage:
     unseen_bytes: int = 0
     swap_peak_bytes: int | None = None
     proportional_peak_bytes: int | None = None
+    proportional_unseen_bytes: int = 0
+    growing_bytes_per_s: float | None = None
     limit_bytes: int | None = None
     limit_path: str | None = None
     limit_events: int | None = None

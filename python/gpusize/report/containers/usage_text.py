@@ -97,7 +97,9 @@ def _memory_lines(memory: MemoryUsage, kind: str) -> Iterator[tuple[str, str]]:
     if kind == "process":
         yield "memory", f"{memory_text(memory.peak_bytes)} resident, {whose}"
         if memory.proportional_peak_bytes is not None:
-            yield "shared by parts", f"{memory_text(memory.proportional_peak_bytes)} at most (PSS)"
+            unseen = memory.proportional_unseen_bytes
+            more = f", and up to {memory_text(unseen)} that no look at it saw" if unseen else ""
+            yield "shared by parts", f"{memory_text(memory.proportional_peak_bytes)} at most (PSS){more}"
     else:
         yield "memory", f"{memory_text(memory.peak_bytes)} with page cache, {whose}"
         yield from _parts_of_a_group(memory)
