@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import warnings
 from pathlib import Path
@@ -131,6 +132,15 @@ def test_needed_replicas_are_those_of_gpus_over_time(tmp_path: Path) -> None:
     closed = run_of(tmp_path / "closed", [level({"kind": "closed", "concurrency": 4}, records(due, due), 0, 1200)])
     scraped(Truth(due, due, [(0.0, 2)], 0.0, 1200.0)).write(closed / "series")
     assert "closed loop" in judge_autoscaler(closed, None, SLO, needed=measured).why_not
+
+
+def test_more_than_twice_what_was_needed_is_told_as_that(truth: Truth, tmp_path: Path) -> None:
+    measured = run_folder(tmp_path / "one", first=True)
+    found = judge_autoscaler(made(tmp_path, truth, replicas=8), None, SLO, needed=measured)
+    assert found.elasticity.over > 2
+    out = io.StringIO()
+    print_judgement(found, make_console(out))
+    assert f"; {100 * found.elasticity.over:.0f}% of what was needed" in " ".join(out.getvalue().split())
 
 
 # --- held against each other

@@ -7,6 +7,7 @@ import pytest
 
 from gpusize.cluster.phases.rates import throughput
 from gpusize.cluster.phases.timed import time_workloads
+from gpusize.cluster.report.words import notes, occupancy_text
 from tests.cluster.synthetic import BEGIN, S, World, make
 
 
@@ -91,6 +92,17 @@ def test_a_pod_that_ended_gives_its_gpus_back() -> None:
     taken = timed.occupancy()
     assert taken is not None
     assert (taken.gpus.max(), taken.gpus[-1]) == (10, 6)
+
+
+@pytest.mark.parametrize("total, doubled", [(10, False), (5, True)])
+def test_more_gpus_than_there_are_is_told_and_warned_of(total: int, doubled: bool) -> None:  # noqa: FBT001
+    made = make(World(n=10, seed=33, lag_s=0.0, offset_known_s=0.0))
+    facts = {**made.facts, "sample": {**(made.facts.get("sample") or {}), "gpus": total}}
+    timed = time_workloads(made.stamps, made.attempts, facts)
+    share = "200%" if doubled else "100%"
+    assert f"at most 10 of {total} GPUs taken ({share})" in occupancy_text(timed.occupancy())
+    warned = [text for text in notes(timed) if text.startswith("10 GPUs were taken at once, and the nodes have 5")]
+    assert len(warned) == int(doubled)
 
 
 def test_a_binding_that_was_found_later_takes_its_gpus_from_the_decision_on() -> None:

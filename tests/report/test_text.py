@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusize.report.text import clean, count, duration, number, percent, plain_number, short_count, time_unit
+from gpusize.report.text import clean, count, duration, number, percent, plain_number, ratio, short_count, time_unit
 from tests.report.results import HOSTILE
 
 
@@ -77,6 +77,13 @@ def test_percent_never_rounds_a_miss_away() -> None:
         "0.0%",
         "–",
     ]
+
+
+def test_a_ratio_is_told_above_all_of_it_too() -> None:
+    values = (2.792, 12.5, 1.0, 0.9996, 0.352, 0.0, -1.4, -0.25, None, math.inf)
+    assert [ratio(x) for x in values] == [
+        "279%", "1,250%", "100%", "100%", "35.2%", "0.0%", "-140%", "-25.0%", "–", "–",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,18 @@ def test_headroom_and_bounds(levels, brief, found):
     assert conclusion(found).startswith("planned: ")
 
 
+def test_three_times_as_much_again_is_told_as_that(levels, brief):
+    small = over_time(levels, [SLO], brief, policies=["planned"])
+    many = over_time(levels, [SLO], brief, ScalingRules(min_replicas=4 * small.static.peak_gpus), policies=["planned"])
+    found = replace(small, courses=(small.static, many.courses[1]))
+    assert found.saved(found.courses[1]) == pytest.approx(-3)
+    assert ": 300% more than the " in conclusion(found)
+    out = io.StringIO()
+    print_over_time(found, make_console(out))
+    [row] = [line for line in out.getvalue().splitlines() if line.startswith("planned ")]
+    assert " -300% " in row
+
+
 def test_the_lengths_of_the_trace(levels, brief):
     trace = brief
     tokens = np.array([[200] * trace.due_ns.size, [220] * trace.due_ns.size], np.uint32)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["TimeUnit", "clean", "count", "duration", "finite", "number", "percent", "short_count", "time_unit"]
+__all__ = ["TimeUnit", "clean", "count", "duration", "finite", "number", "percent", "ratio", "short_count", "time_unit"]
 
 DASH: Final = "–"
 """Shown where there is no value: not measured, or not a number."""
@@ -107,6 +107,18 @@ def percent(share: object) -> str:
         return "100%"
     # The small term keeps 0.95 * 1000 = 949.999... at 95.0.
     return f"{math.floor(x * 1000 + 1e-9) / 10:.1f}%"
+
+
+def ratio(value: object) -> str:
+    """A ratio or a change in per cent: unlike a share, it may be above 100 %.
+
+    >>> ratio(2.792), ratio(0.352), ratio(-1.4)
+    ('279%', '35.2%', '-140%')
+    """
+    x = finite(value)
+    if x is None:
+        return DASH
+    return f"{100 * x:.1f}%" if abs(x) < 0.9995 else f"{100 * x:,.0f}%"
 
 
 @dataclass(frozen=True, slots=True)

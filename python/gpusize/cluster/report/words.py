@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpusize.cluster.phases.outcomes import OUTCOMES
 from gpusize.cluster.phases.rates import Occupancy, Throughput
 from gpusize.cluster.phases.rules import RULES, SKIPPED_BY
-from gpusize.report.text import DASH, clean, count, duration, number, percent, plain_number
+from gpusize.report.text import DASH, clean, count, duration, number, plain_number, ratio
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,7 +92,7 @@ def occupancy_text(found: Occupancy | None) -> str | None:
     if found.total:
         return (
             f"at most {plain_number(most)} of {plain_number(found.total)} GPUs taken "
-            f"({percent(most / found.total)}), {plain_number(mean)} on average until the last look"
+            f"({ratio(most / found.total)}), {plain_number(mean)} on average until the last look"
         )
     return (
         f"at most {plain_number(most)} GPUs taken, {plain_number(mean)} on average until the last look; "
@@ -143,6 +143,12 @@ def notes(timed: Timed) -> list[str]:
         if seed.get("unsubmitted"):
             made.append(f"{count(seed['unsubmitted'])} sampled jobs are not in submitted.json and left out")
     made += (timed.facts.get("imported") or {}).get("notes") or []
+    taken = timed.occupancy()
+    if taken is not None and taken.total and (most := float(taken.gpus.max())) > taken.total:
+        made.append(
+            f"{plain_number(most)} GPUs were taken at once, and the nodes have {plain_number(taken.total)}: nodes came "
+            "later or left, or the scheduler gave a GPU to more than one pod"
+        )
     gaps = (timed.facts.get("sample") or {}).get("gaps") or []
     if gaps:
         made.append(f"the watch broke off {count(len(gaps))} times and had to list anew; what is late for it says so")

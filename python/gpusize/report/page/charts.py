@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.report.figures import style
-from gpusize.report.text import percent, plain_number
+from gpusize.report.text import percent, plain_number, ratio
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -200,7 +200,10 @@ def _in_course(points: Sequence[Point], xs: Sequence[float], unit: str) -> list[
 
 
 def _value(y: float, unit: str) -> str:
-    return percent(y / 100) if unit == "%" else f"{plain_number(y)} {unit}".strip()
+    if unit == "%":
+        # A GPU may take more power than its limit.
+        return ratio(y / 100) if y > 100 else percent(y / 100)
+    return f"{plain_number(y)} {unit}".strip()
 
 
 def _kind(line: Any) -> str:

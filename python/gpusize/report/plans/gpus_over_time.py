@@ -10,7 +10,7 @@ from gpusize.base.units import format_duration
 from gpusize.estimate.question import as_share, gpus_text
 from gpusize.report.summary.columns import BAD, FAINT, GOOD, Cell, Column
 from gpusize.report.summary.terminal import facts_table, fitted_table, plain
-from gpusize.report.text import DASH, clean, count, duration, number, percent, plain_number
+from gpusize.report.text import DASH, clean, count, duration, number, percent, plain_number, ratio
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,7 +55,7 @@ def conclusion(found: OverTime) -> str:
     best = min(keeping or courses, key=lambda course: course.gpu_hours)
     saved = found.saved(best)
     against = f"than the {_hours(found.static)} of {gpus_text(found.static.peak_gpus)} all the time"
-    less = f"{percent(abs(saved))} {'less' if saved >= 0 else 'more'} {against}" if saved else f"no less {against}"
+    less = f"{ratio(abs(saved))} {'less' if saved >= 0 else 'more'} {against}" if saved else f"no less {against}"
     text = f"{clean(best.policy, 60)}: {gpus_text(best.peak_gpus)} at most, {plain_number(best.mean_gpus)} on average, "
     text += f"{_hours(best)}: {less}"
     if keeping:
@@ -107,7 +107,7 @@ def _saved(found: OverTime, course: Course) -> Cell:
     saved = found.saved(course)
     if course is found.static:
         return Cell(DASH, FAINT)
-    return Cell(percent(saved) if saved >= 0 else f"-{percent(-saved)}", "" if saved >= 0 else BAD)
+    return Cell(ratio(saved), "" if saved >= 0 else BAD)
 
 
 def _share(course: Course, place: int) -> Cell:

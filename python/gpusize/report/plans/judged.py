@@ -11,7 +11,7 @@ from gpusize.base.units import format_duration
 from gpusize.report.plans.judged_findings import finding_text
 from gpusize.report.summary.columns import BAD, FAINT, GOOD, Cell, Column
 from gpusize.report.summary.terminal import facts_table, fitted_table, plain
-from gpusize.report.text import DASH, clean, count, duration, number, percent, plain_number
+from gpusize.report.text import DASH, clean, count, duration, number, percent, plain_number, ratio
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -197,7 +197,7 @@ def _provisioned(found: Judgement) -> Iterator[tuple[str, str]]:
             name,
             (
                 f"{number(replica_s * gpus, DIGITS)} GPU-seconds, in {percent(share)} of the time; "
-                f"{percent(mean)} of what was needed, on average"
+                f"{ratio(mean)} of what was needed, on average"
             ),
         )
 

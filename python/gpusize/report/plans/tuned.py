@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gpusize.base.units import format_duration
 from gpusize.report.summary.columns import BAD, GOOD, Cell, Column
 from gpusize.report.summary.terminal import fitted_table, plain
-from gpusize.report.text import clean, count, number, percent, plain_number
+from gpusize.report.text import clean, count, number, percent, plain_number, ratio
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,7 +38,7 @@ def print_tuned(tuned: Tuned, autoscaler: Autoscaler, console: Console, written:
         days = rows[0][1].days
         said(
             f"on {days} days like {clean(tuned.found.source)}, by which nothing was chosen, each with replicas within "
-            f"the fit's error of {percent(tuned.error)}",
+            f"the fit's error of {ratio(tuned.error)}",
             "dim",
         )
         for text in doubts(tuned):
@@ -77,7 +77,7 @@ def conclusion(tuned: Tuned, autoscaler: Autoscaler) -> str:
         f"such days (95% interval: {percent(low)} to {percent(high)})"
     )
     less = 1 - tuned.after.gpu_hours / tuned.before.gpu_hours
-    return f"{text}; {percent(abs(less))} {'fewer' if less >= 0 else 'more'} GPU-hours than as it is"
+    return f"{text}; {ratio(abs(less))} {'fewer' if less >= 0 else 'more'} GPU-hours than as it is"
 
 
 def _target(metric: Any) -> float:
