@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import warnings
 from pathlib import Path
 
@@ -16,9 +17,11 @@ from gpusize.api.judged_autoscaler import judge_autoscaler
 from gpusize.api.over_time import gpus_over_time
 from gpusize.base.errors import UsageError
 from gpusize.estimate.plan.over_time.policies import ScalingRules
+from gpusize.report.comparison.words import remarks
 from gpusize.report.figures.autoscale import judged_figure
 from gpusize.report.plans.judged import conclusion, print_judgement, write_judgement
 from gpusize.report.summary.terminal import make_console
+from gpusize.report.text import percent
 from tests.autoscale.judged import Pulled, Truth, level, records, run_of, scraped, simulated, stages
 from tests.whatif.folder import SLO, run_folder
 
@@ -194,6 +197,47 @@ def test_gates_judge_whole_runs(repeats: dict[str, list[Path]]) -> None:
     assert [each.difference.load for each in by_gate["p95 runtime > +5%"]] == list(found.loads)
     with pytest.raises(UsageError, match="nothing was compared"):
         judge(found, [Gate.parse("gpu-hours at 1 requests/s > +5%")])
+
+
+def gap(run: Path, pulled: Pulled, since: float, until: float) -> Path:
+    """The run judged once more, as if nobody had scraped between two times."""
+    pulled.rows = [row for row in pulled.rows if not since < row[0] < until]
+    pulled.write(run / "series")
+    write_judgement(judge_autoscaler(run, gpu_hour_price="2 EUR"), run, plots=False)
+    return run
+
+
+def test_a_gap_between_scrapes_is_no_saving(repeats: dict[str, list[Path]], tmp_path: Path) -> None:
+    """Both sides are the same runs, of which the second lacks scrapes; both gates would pass by what is missing."""
+    runs = []
+    for seed, each in enumerate(repeats["scaled"]):
+        copied = shutil.copytree(each, tmp_path / each.name)
+        runs.append(gap(copied, scraped(simulated(RATES, seed=10 + seed)), 400, 700))
+    known = judge_autoscaler(runs[0]).paid.known_s / judge_autoscaler(runs[0]).duration_s
+    assert 0.6 < known < 0.8
+    assert f"; in the {percent(known)} of the time that is known: " in conclusion(judge_autoscaler(runs[0]))
+    title = judged_figure(judge_autoscaler(runs[0])).texts[0].get_text()
+    assert title.endswith(f"GPU-hours in {percent(known)} of the time")
+    assert "of the time that is known" not in conclusion(judge_autoscaler(repeats["scaled"][0]))
+    gates = [Gate.parse(each) for each in ("gpu-hours > -20%", "cost > +5%", "attainment < -5%")]
+    found = gpusize.compare({"full": repeats["scaled"], "gap": runs}, also=[gate.figure for gate in gates])
+    assert [each.figure for each in found.differences if each.load == "the whole run"] == ["attainment"]
+    assert found.partly_known == {"gap": pytest.approx(known, abs=0.03)}
+    assert any(text.startswith("left out of gap: GPU-hours and cost of runs whose rep") for text in remarks(found))
+    judged = judge(found, gates)
+    assert [each.judged for each in judged[:2]] == [False, False]
+    told = f"the replicas are known for only {100 * found.partly_known['gap']:.3g} % of a run of gap"
+    assert [each.why_not for each in judged[:2]] == [told, told]
+    assert judged[2].why_not == "nothing says how much runs differ"
+    # Where no run of either side knows them, and where one of three does not.
+    others = [shutil.copytree(each, tmp_path / "others" / each.name) for each in runs]
+    neither = gpusize.compare({"a": runs, "b": others}, figures=["gpu-hours"])
+    assert [each.judged for each in judge(neither, gates[:1])] == [False]
+    for each in others[:2]:
+        gap(each, scraped(simulated(RATES, seed=10 + int(each.name[-1]))), 0, 0)
+    one = gpusize.compare({"full": repeats["scaled"], "part": others}, figures=["gpu-hours"])
+    assert next(each.runs for each in one.differences if each.figure == "gpu-hours") == (3, 2)
+    assert [each.judged for each in judge(one, gates[:1])] == [False]
 
 
 def test_runs_that_are_no_wholes_of_a_kind_are_refused(

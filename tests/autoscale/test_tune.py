@@ -122,6 +122,8 @@ def test_nothing_is_asked_of_a_replica_that_it_was_not_seen_to_do(made: Planner)
     assert any("measure 60 in flight" in each for each in told["doubts"])
     assert told["after"]["days"] == 5
     assert f"targets {told['setting']['targets'][0]:.4g}, " in conclusion(tuned, loose)
+    assert tuned.before is not None
+    assert tuned.after is not None
     dearer = replace(tuned, before=replace(tuned.before, gpu_hours=tuned.after.gpu_hours / 3.5))
     assert conclusion(dearer, loose).endswith("; 250% more GPU-hours than as it is")
 

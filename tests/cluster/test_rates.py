@@ -95,7 +95,7 @@ def test_a_pod_that_ended_gives_its_gpus_back() -> None:
 
 
 @pytest.mark.parametrize("total, doubled", [(10, False), (5, True)])
-def test_more_gpus_than_there_are_is_told_and_warned_of(total: int, doubled: bool) -> None:  # noqa: FBT001
+def test_more_gpus_than_there_are_is_told_and_warned_of(total: int, doubled: bool) -> None:
     made = make(World(n=10, seed=33, lag_s=0.0, offset_known_s=0.0))
     facts = {**made.facts, "sample": {**(made.facts.get("sample") or {}), "gpus": total}}
     timed = time_workloads(made.stamps, made.attempts, facts)

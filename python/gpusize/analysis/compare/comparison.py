@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.analysis.compare.differences import ALPHA, MARGIN, POWER, Difference, difference, with_verdicts
-from gpusize.analysis.compare.figures import Figure, Measured, usual_figures
+from gpusize.analysis.compare.figures import Figure, Measured, figure, usual_figures
 from gpusize.analysis.compare.matching import (
     Place,
     Side,
@@ -26,7 +26,7 @@ from gpusize.analysis.compare.scaling_law import ScalingLaw
 from gpusize.analysis.compare.spent import Spent
 from gpusize.analysis.compare.student import t_quantile
 from gpusize.analysis.compare.survivors import hidden, mean_share
-from gpusize.analysis.compare.whole import WHOLE, whole_figures
+from gpusize.analysis.compare.whole import WHOLE, is_sum, partly_known, whole_figures
 from gpusize.base.errors import UsageError
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ class Comparison:
         noise: of each side with several runs.
         alone: by side, loads that not all sides have.
         left_out: by side, levels that say nothing of its target, with the reason.
+        partly_known: by side, the share of the time for which the replicas of a run of it are known, where that is not
+            all of it: GPU-hours and cost of that run are not compared.
         failed: by side, the loads at which requests failed, with their share: percentiles are those of the others.
         withheld: by side, the figures and loads without a verdict that they would have, had both sides failed as many
             requests.
@@ -100,6 +102,7 @@ class Comparison:
     noise: Sequence[Noise] = ()
     alone: Mapping[str, Sequence[str]] = field(default_factory=dict)
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    partly_known: Mapping[str, float] = field(default_factory=dict)
     failed: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     withheld: Mapping[str, Sequence[str]] = field(default_factory=dict)
     differing: Mapping[str, Sequence[Any]] = field(default_factory=dict)
@@ -236,7 +239,8 @@ def compare_sides(
         if k > 0
         for place, one, values in measured
     ]
-    known = [each for each in found if each.runs != (0, 0)]
+    in_part = partly_known(sides) if any(is_sum(one) for _, one, _ in measured) else {}
+    known = [each for each in found if each.runs != (0, 0) and not _unknown(each, sides[0].name, in_part)]
     judged = with_verdicts(known, margin=margin)
     return Comparison(
         sides={side.name: len(side.runs) for side in sides},
@@ -250,6 +254,7 @@ def compare_sides(
         ],
         alone=alone,
         left_out={side.name: told for side in sides if (told := left_out(side))},
+        partly_known=in_part,
         failed={side.name: shares for k, side in enumerate(sides) if (shares := _failed(places, k))},
         differing=differing(sides),
         margin=margin,
@@ -274,6 +279,15 @@ def _nothing_shared(sides: Sequence[Side], alone: Mapping[str, Sequence[str]]) -
         todo = "measure again: longer levels, and idle cores for the client (--pin) help"
         return UsageError("too many levels say nothing of their target: no load is left on every side", where, todo)
     return UsageError("no load was measured on every side", where, "measure them at equal loads")
+
+
+def _unknown(each: Difference, first: str, in_part: Mapping[str, float]) -> bool:
+    """Whether no run of a side knows what it paid: there is nothing to show beside the other side."""
+    return (
+        is_sum(figure(each.figure))
+        and 0 in each.runs
+        and any(side in in_part for side, runs in zip((first, each.side), each.runs, strict=True) if runs == 0)
+    )
 
 
 def _failed(places: Sequence[Place], side: int) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from gpusize.analysis.compare.comparison import Comparison
 from gpusize.analysis.compare.differences import ALPHA, Difference, difference
 from gpusize.analysis.compare.figures import figure
-from gpusize.analysis.compare.whole import WHOLE
+from gpusize.analysis.compare.whole import WHOLE, is_sum
 from gpusize.analysis.metrics import METRICS
 from gpusize.base.errors import UsageError
 
@@ -164,7 +164,8 @@ def refuse_unknown(gates: Sequence[Gate], side: str, levels: Iterable[LevelData]
 def _meant(comparison: Comparison, gate: Gate) -> Iterator[tuple[Difference, str]]:
     """The differences that a gate judges, each with why it cannot, or nothing."""
     mine = {(each.side, each.load): each for each in comparison.differences if each.figure == gate.figure}
-    if not mine and not any(n == 0 for pairs in comparison.unpaired.values() for n in pairs.values()):
+    unpaired = any(n == 0 for pairs in comparison.unpaired.values() for n in pairs.values())
+    if not mine and not unpaired and not (is_sum(figure(gate.figure)) and comparison.partly_known):
         raise UsageError(f"there is no {gate.figure} to judge", "fail_if", "name a figure that both sides have")
     alone = [load for loads in comparison.alone.values() for load in loads]
     broken = [load for loads in comparison.broken.values() for load in loads]
@@ -190,6 +191,10 @@ def _why_not(comparison: Comparison, each: Difference, first: str, *, shared: bo
     lost = [side for side in pair if each.load in comparison.broken.get(side, ())]
     if lost:
         return f"a level of {' and '.join(lost)} did not end as intended"
+    in_part = [side for side in pair if side in comparison.partly_known] if is_sum(figure(each.figure)) else []
+    if in_part:
+        told = (f"{100 * comparison.partly_known[side]:.3g} % of a run of {side}" for side in in_part)
+        return f"the replicas are known for only {' and '.join(told)}"
     if not shared:
         have = [side for side in pair if each.load in comparison.alone.get(side, ())]
         return f"only {' and '.join(have)} has this load" if have else "not every side has this load"

@@ -16,7 +16,7 @@ from gpusize.base.errors import UsageError
 if TYPE_CHECKING:
     from gpusize.analysis.compare.matching import Side
 
-__all__ = ["FILE", "WHOLE", "JudgedRun", "judged_run", "whole_figures"]
+__all__ = ["FILE", "KNOWN", "WHOLE", "JudgedRun", "is_sum", "judged_run", "partly_known", "whole_figures"]
 
 FILE: Final = "autoscale.json"
 """Of a run folder: how the run was judged."""
@@ -24,7 +24,10 @@ WHOLE: Final = "the whole run"
 """What stands in place of a load."""
 SAME: Final = 0.05
 """Runs whose lengths differ by a larger share are not compared as a whole."""
+KNOWN: Final = 0.99
+"""What adds up over time is of the whole run where its replicas are known for this share of it or more."""
 _USUAL: Final = ("gpu-hours", "attainment", "cost")
+_SUMS: Final = ("gpu_hours", "cost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +39,19 @@ class JudgedRun:
         currency: of its cost.
         duration_s: how long it was.
         values: the figures, by the names that ``Figure.whole`` has; those that are known.
+        known_share: of the time, for which its replicas are known.
     """
 
     slos: tuple[str, ...]
     currency: str
     duration_s: float
     values: Mapping[str, float]
+    known_share: float = 1.0
+
+
+def is_sum(one: Figure) -> bool:
+    """Whether a figure of a whole run adds up over its time, so that it lacks what was paid while nobody looked."""
+    return one.whole in _SUMS
 
 
 def judged_run(run: Path) -> JudgedRun | None:
@@ -51,8 +61,9 @@ def judged_run(run: Path) -> JudgedRun | None:
         paid = told.get("paid") or {}
         found = {"gpu_hours": paid.get("gpu_hours"), "cost": paid.get("cost"), "attainment": told.get("attainment")}
         known = {name: float(value) for name, value in found.items() if value is not None}
-        slos = tuple(str(each) for each in told["slos"])
-        return JudgedRun(slos, str(told.get("currency") or ""), float(told["duration_s"]), known)
+        slos, duration_s = tuple(str(each) for each in told["slos"]), float(told["duration_s"])
+        share = float(paid.get("known_s", duration_s)) / duration_s if duration_s > 0 else 1.0
+        return JudgedRun(slos, str(told.get("currency") or ""), duration_s, known, share)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
@@ -83,9 +94,17 @@ def whole_figures(
     return [(one, [[_measured(run, one) for run in side.runs] for side in sides]) for one in asked]
 
 
+def partly_known(sides: Sequence[Side]) -> dict[str, float]:
+    """By side whose replicas are not known all the time: for which share of it, of the run that knows least."""
+    least = {side.name: min((run.judged.known_share for run in side.runs if run.judged), default=1.0) for side in sides}
+    return {name: share for name, share in least.items() if share < KNOWN}
+
+
 def _measured(run: Any, one: Figure) -> Measured:
     # A run that was broken off paid for less, and served less: it says nothing of the whole.
     whole = run.judged is not None and all(level.state == "done" for level in run.levels)
+    # Nor does a sum from which a part of the time is missing: a gap between scrapes would count as saved.
+    whole = whole and not (is_sum(one) and run.judged.known_share < KNOWN)
     return Measured(run.judged.values.get(one.whole, math.nan) if whole else math.nan)
 
 

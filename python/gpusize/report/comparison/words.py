@@ -126,6 +126,11 @@ def remarks(comparison: Comparison) -> list[str]:
     for side, found in comparison.left_out.items():
         told = counted([clean(text, 2 * _SHOWN) for text in found])
         made.append(f"left out of {clean(side)}: {told}")
+    for side, share in comparison.partly_known.items():
+        made.append(
+            f"left out of {clean(side)}: GPU-hours and cost of runs whose replicas are not known all the time, "
+            f"in one for {100 * share:.3g} % of it"
+        )
     for side, shares in comparison.failed.items():
         told = ", ".join(f"{_percent(share)} at {load}" for load, share in shares.items())
         made.append(f"requests of {clean(side)} failed, {told}: the other figures are those of the rest")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from gpusize.analysis.compare.whole import KNOWN
 from gpusize.estimate.plan.autoscale.judge.requests import timed_slo
 from gpusize.report.figures import style
 from gpusize.report.figures.over_time import time_scale
@@ -326,7 +327,11 @@ def _title(found: Judgement) -> str:
         key=lambda each: -1.0 if each[0] is None else (each[0] - each[1].share) / max(1e-9, 1 - each[1].share),
     )
     text = f"{'Kept' if found.keeps else 'Missed'}: {percent(share)} within {clean(str(slo), 40)}"
-    return text if found.paid is None else f"{text}, {number(found.paid.gpu_hours)} GPU-hours"
+    if found.paid is None:
+        return text
+    known = found.paid.known_s / found.duration_s
+    part = f" in {percent(known)} of the time" if known < KNOWN else ""
+    return f"{text}, {number(found.paid.gpu_hours)} GPU-hours{part}"
 
 
 def _subtitle(found: Judgement, left: Sequence[str]) -> str:

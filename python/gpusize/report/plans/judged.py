@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpusize.analysis.compare.whole import FILE
+from gpusize.analysis.compare.whole import FILE, KNOWN
 from gpusize.base.units import format_duration
 from gpusize.report.plans.judged_findings import finding_text
 from gpusize.report.summary.columns import BAD, FAINT, GOOD, Cell, Column
@@ -76,7 +76,9 @@ def conclusion(found: Judgement) -> str:
     if found.scaling is not None:
         mean, peak = plain_number(found.scaling.mean), count(found.scaling.peak)
         parts.append(f"{mean} replicas on average, {peak} at most")
-    return f"{text}; {', '.join(parts)}"
+    known = found.paid.known_s / found.duration_s
+    since = f"in the {percent(known)} of the time that is known: " if known < KNOWN else ""
+    return f"{text}; {since}{', '.join(parts)}"
 
 
 def _one(found: Judgement, text: str) -> str:
