@@ -7,10 +7,16 @@ import pytest
 
 from gpusize.analysis.slo import Slo
 from gpusize.estimate.methods import Question
-from gpusize.estimate.telemetry.method import estimate_telemetry
+from gpusize.estimate.telemetry.alike import Unlike, unlike
+from gpusize.estimate.telemetry.checks import Check
+from gpusize.estimate.telemetry.limits import Limit
+from gpusize.estimate.telemetry.method import _unknown, estimate_telemetry
+from gpusize.estimate.telemetry.production import read_production
+from gpusize.estimate.telemetry.sizing import Counted
 from gpusize.estimate.truth import true_gpus
+from gpusize.report.summary.words import answer, decides_text
 from tests.estimate.production_day import PROMPTS, day
-from tests.estimate.virtual import CLUSTER
+from tests.estimate.virtual import CLUSTER, COSTS
 
 SLO = Slo.parse("p95 runtime <= 8s")
 
@@ -108,6 +114,8 @@ def test_several_models_are_refused(busy: pl.DataFrame):
     )
     word, why = refusal(mixed)
     assert (word, "replicas serve 2 models: m, n" in why) == ("models", True)
+    # Beside a folder the option is of the pull, which is there already.
+    assert why.endswith("""; pull again with --prometheus-match 'model_name="m"'""")
 
 
 def test_a_bound_that_one_request_alone_misses_has_no_count(busy: pl.DataFrame):
@@ -126,3 +134,92 @@ def test_a_bound_inside_a_bucket_that_holds_all_is_refused():
     assert word == "buckets"
     assert "lies in the bucket from 2.5 s to 5 s" in why
     assert "ask for a bound at a bucket's edge" in why
+
+
+def test_all_slos_are_named_and_the_one_that_decides(busy: pl.DataFrame):
+    both = (Slo.parse("p95 ttft <= 30s"), SLO)
+    found = ask(busy, *both, rate=20.0)
+    assert found.slo == str(SLO)
+    assert found.details["slos"] == [str(each) for each in both]
+    assert answer(found).endswith(f" at {both[0]} and {SLO}")
+    assert decides_text(found) == str(SLO)
+    assert decides_text(ask(busy, rate=20.0)) == ""
+
+
+def halves(slowness: float) -> pl.DataFrame:
+    """Two replicas that get the same load, of which the second is slower."""
+    slowed = {name: slowness * CLUSTER[name] for name in COSTS}
+    second = day(4.0, replicas=1, seed=2, **slowed)
+    labels = pl.col("labels").str.replace("vllm-0", "vllm-1").str.replace("10.0.0.0", "10.0.0.1", literal=True)
+    return pl.concat([day(4.0, replicas=1), second.with_columns(labels)])
+
+
+def test_replicas_that_are_not_alike_are_told_apart_at_like_load():
+    found = unlike(read_production(halves(2.0)))
+    assert found is not None
+    assert (found.slow, found.fast) == ("vllm-1", "vllm-0")
+    assert found.times == pytest.approx(2.0, rel=0.1)
+    assert found.slow_s / found.fast_s == pytest.approx(2.0, rel=0.15)
+    assert unlike(read_production(halves(1.0))) is None
+    assert unlike(read_production(halves(1.15))) is None
+
+
+def test_an_answer_by_replicas_that_are_not_alike_says_so():
+    found = ask(halves(1.6), rate=20.0)
+    said = found.reason or " ".join(found.warnings)
+    assert "replicas are not alike: at about " in said
+    assert "vllm-1 takes " in said
+
+
+def counted(**more: object) -> Counted:
+    least = Check(by="buckets", correction=0.0, error=1.0, misfit=0.0, between=None, held=())
+    known: dict[str, object] = {
+        "raw": 40.0,
+        "leaning": 40.0,
+        "free": 40.0,
+        "seen": 40.0,
+        "low": 32.0,
+        "high": None,
+        "binding": 0,
+    }
+    known |= {"at_work": 1.8, "per_s": 0.5, "busiest": 21.6, "shown": True, "checks": (least,), "error": 1.0}
+    return Counted(**(known | more))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("differing", [None, Unlike("pod-3", "pod-0", 0.044, 0.022, 18.0, 2.0)])
+def test_no_more_load_is_asked_for_where_there_was_more(busy: pl.DataFrame, differing: Unlike | None):
+    base = ask(busy, rate=20.0)
+    limit = Limit(30.0, None, None, None, reached=False, queues=0)
+    found = _unknown(base, counted(), limit, Question(0, (SLO,), rate=40.0), differing)
+    assert found is not None
+    assert "the SLOs break at about 1.8 in flight, and the busiest replica had 21.6" in found.reason
+    assert "contradict the fit" in found.reason
+    assert "load one replica" not in found.reason
+    assert found.next_levels == ()
+    assert found.details["refusal"] == ("knee" if differing is None else "unlike")
+    assert ("pod-3 takes 44 ms a token and pod-0 22 ms (2 times" in found.reason) is (differing is not None)
+    # Where less was seen than breaks them, more load does tell.
+    less = _unknown(base, counted(busiest=1.5), limit, Question(0, (SLO,), rate=40.0), differing)
+    assert less is not None
+    assert less.details["load"].startswith("load one replica with about 3 requests")
+
+
+def test_pods_behind_one_address_are_warned_of(busy: pl.DataFrame):
+    """Each scrape is of one of two pods, and all have one set of labels."""
+    every = 15 * 10**9
+    slot = (pl.col("t_ns") // every).alias("slot")
+    second = pl.col("labels").str.contains("vllm-1")
+    # Two scrapes of a pod, then two of the other.
+    picked = busy.with_columns(slot).filter(second == (pl.col("slot") // 2 % 2 == 1))
+    labels = pl.col("labels").str.replace("vllm-1", "vllm-0").str.replace("10.0.0.1", "10.0.0.0", literal=True)
+    found = ask(picked.with_columns(labels, t_ns=pl.col("slot") * every).drop("slot"), rate=20.0)
+    assert found.details["replicas"] is None
+    told = " ".join(found.warnings)
+    assert "several pods seem to share one set of labels" in told
+    assert "of 1 replica" not in " ".join(found.assumptions)
+    refused = ask(
+        picked.with_columns(labels, t_ns=pl.col("slot") * every).drop("slot"), Slo.parse("p95 ttft <= 1ms"), rate=20.0
+    )
+    assert refused.gpus is None
+    assert "several pods seem to share one set of labels" in " ".join(refused.warnings)
+    assert ask(busy, rate=20.0).details["replicas"] == 2

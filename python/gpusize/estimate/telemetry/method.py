@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from gpusize.estimate.telemetry.access_log import AccessLog
+    from gpusize.estimate.telemetry.alike import Unlike
     from gpusize.estimate.telemetry.costs import Costs
     from gpusize.estimate.telemetry.limits import Limit
     from gpusize.estimate.telemetry.production import Production
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["NAME", "estimate_telemetry"]
 
 NAME: Final = "telemetry"
+ALIKE: Final = "pull replicas of one kind by themselves, with --prometheus-match"
+ALONE: Final = "measure one replica by itself: gpusize run"
 FEWEST_STEPS: Final = 20
 FEWEST_REQUESTS: Final = 300
 UNFIT: Final = 0.5
@@ -34,6 +37,8 @@ WIDE: Final = 1.5
 OPEN: Final = 0.12
 """What was never seen may move the count by so much, as a logarithm, or by one replica."""
 LOAD_S: Final = 300
+SHARED: Final = 0.2
+"""Where counters fell in a larger share of the steps, several pods pass for one replica."""
 
 
 def estimate_telemetry(
@@ -55,6 +60,7 @@ def estimate_telemetry(
     Returns:
         The estimate; where the series do not tell, its ``reason`` says why and ``details["load"]`` which load would.
     """
+    from gpusize.estimate.telemetry.alike import unlike
     from gpusize.estimate.telemetry.costs import fit_costs, replica_of
     from gpusize.estimate.telemetry.lengths import known_lengths
     from gpusize.estimate.telemetry.limits import limit_of
@@ -74,7 +80,7 @@ def estimate_telemetry(
         think=question.think,
         think_s=question.think_s,
         details=_seen(production),
-        warnings=production.log_said,
+        warnings=(*production.log_said, *_sharing(production)),
     )
     cannot = _cannot(production, question)
     if cannot is not None:
@@ -84,20 +90,21 @@ def estimate_telemetry(
         return _refused(
             base,
             "lengths",
-            "; ".join(["nothing tells how long answers are: the series have no histogram of lengths", *base.warnings]),
+            "; ".join(["nothing tells how long answers are: the series have no histogram of lengths", *production.log_said]),
             "give an access log with output_tokens",
         )
     limit = limit_of(production, lengths, batch_limit)
     costs, limit = fit_costs(production, lengths, question.router, limit)
     base = replace(base, details={**base.details, **_fitted(costs, limit, lengths.told_by)})
+    differing = unlike(production)
     if costs.off > UNFIT:
+        may = "replicas may differ, share a host with others, or serve in another way than by continuous batching"
         return _refused(
             base,
             "misfit",
             f"no replica repeats what was scraped: its times are off by {costs.off:.0%}, the worst group of load by "
-            f"{costs.worst:.0%}; replicas may differ, share a host with others, or serve in another way than by "
-            "continuous batching",
-            "measure one replica by itself: gpusize run",
+            f"{costs.worst:.0%}; {differing or may}",
+            ALIKE if differing else ALONE,
         )
     objectives = Objective.asked_by(question)
     days = [Day(production, question.router, seed=seed) for seed in range(1, REPLAYS + 1)]
@@ -106,11 +113,10 @@ def estimate_telemetry(
         production, lengths, costs, limit, objectives, ClusterLoad.asked_by(question), question.risk
     ).counted()
     if found is None:
-        return _refused(
-            base, "never", "no number of replicas keeps the SLOs: one request alone misses them, by the costs", ""
-        )
+        why = "no number of replicas keeps the SLOs: one request alone misses them, by the costs"
+        return _refused(base, "never", f"{why}; {differing}" if differing else why, ALIKE if differing else "")
     base = replace(base, details={**base.details, **_counted_details(found)})
-    return _answered(base, production, found, limit, question)
+    return _answered(base, production, found, limit, question, differing)
 
 
 def _seen(production: Production) -> dict[str, Any]:
@@ -123,7 +129,7 @@ def _seen(production: Production) -> dict[str, Any]:
         "steps": len(steps),
         "steps_left_out": dict(steps.left_out),
         "scrape_interval_s": steps.interval_s,
-        "replicas": production.replicas,
+        "replicas": None if _shared(production) else production.replicas,
         "requests": round(production.requests),
         "most_at_work": float(running[known].max()) if known.any() else None,
         "most_per_s": float(production.per_s.max()) if production.per_s.size else None,
@@ -201,7 +207,7 @@ def _cannot(production: Production, question: Question) -> tuple[str, str, str] 
     models = {text for text in map(_model_of, steps.replicas) if text is not None}
     if len(models) > 1:
         what = f"replicas serve {len(models)} models: {', '.join(sorted(models)[:3])}"
-        return "models", what, "choose one with --prometheus-match 'model_name=\"...\"'"
+        return "models", what, f"pull again with --prometheus-match 'model_name=\"{min(models)}\"'"
     return None
 
 
@@ -212,8 +218,15 @@ def _model_of(labels: str) -> str | None:
     return None if found is None else str(found)
 
 
-def _answered(base: Estimate, production: Production, found: Counted, limit: Limit, question: Question) -> Estimate:
-    refusal = _unknown(base, found, limit, question)
+def _answered(
+    base: Estimate,
+    production: Production,
+    found: Counted,
+    limit: Limit,
+    question: Question,
+    differing: Unlike | None,
+) -> Estimate:
+    refusal = _unknown(base, found, limit, question, differing)
     if refusal is not None:
         return refusal
     per = question.gpus_per_replica
@@ -232,13 +245,17 @@ def _answered(base: Estimate, production: Production, found: Counted, limit: Lim
         capacity_concurrency=found.at_work,
         outside_tested_range=beyond,
         assumptions=_assumptions(base, limit, question),
-        warnings=_warnings(base, found, production, beyond=beyond),
+        warnings=_warnings(base, found, production, differing, beyond=beyond),
         tested_gpus=per,
+        details=base.details
+        | ({"slos": [str(slo) for slo in slos]} if len(slos) > 1 and not question.together else {}),
     )
     return as_bought(answer, question)
 
 
-def _unknown(base: Estimate, found: Counted, limit: Limit, question: Question) -> Estimate | None:
+def _unknown(
+    base: Estimate, found: Counted, limit: Limit, question: Question, differing: Unlike | None
+) -> Estimate | None:
     """A refusal where what the series leave open decides the count."""
     per_replica = max(1, math.ceil(1.2 * found.at_work))
     load = (
@@ -276,6 +293,16 @@ def _unknown(base: Estimate, found: Counted, limit: Limit, question: Question) -
         )
         return _refused(base, "buckets", why, "ask for a bound at a bucket's edge, or give the server finer buckets")
     span = f"{_whole(found.low):,} to {'no end' if found.high is None else f'{_whole(found.high):,}'}"
+    if found.busiest > found.at_work:
+        # More load would tell no more: there was more than the fit says that a replica carries.
+        why = (
+            f"the interval is from {span} replicas: by the fit the SLOs break at about {found.at_work:.3g} in flight, "
+            f"and the busiest replica had {found.busiest:.3g} over {LOAD_S // 60} minutes, so its times contradict the "
+            "fit"
+        )
+        if differing is not None:
+            return _refused(base, "unlike", f"{why}; {differing}", ALIKE)
+        return _refused(base, "knee", why, ALONE)
     return _refused(base, "knee", f"the interval is from {span} replicas; {seen}", load, at_once=per_replica)
 
 
@@ -292,10 +319,11 @@ def _assumptions(base: Estimate, limit: Limit, question: Question) -> tuple[str,
     from gpusize.estimate.twin.words import loop
 
     d = base.details
+    n = d["replicas"]
+    of = "replicas, of which several pass for one" if n is None else f"{n} replica{'' if n == 1 else 's'}"
     rests = (
-        f"rests on {d['steps']:,} steps between scrapes of {d['replicas']} "
-        f"replica{'' if d['replicas'] == 1 else 's'}, {d['scrape_interval_s']:.3g} s each, with {d['requests']:,} "
-        f"requests; the busiest had {limit.most_seen:.0f} at work"
+        f"rests on {d['steps']:,} steps between scrapes of {of}, {d['scrape_interval_s']:.3g} s each, with "
+        f"{d['requests']:,} requests; the busiest had {limit.most_seen:.0f} at work"
     )
     texts = [
         rests,
@@ -313,8 +341,31 @@ def _assumptions(base: Estimate, limit: Limit, question: Question) -> tuple[str,
     return tuple(texts)
 
 
-def _warnings(base: Estimate, found: Counted, production: Production, *, beyond: bool) -> tuple[str, ...]:
-    texts = list(base.warnings)
+def _shared(production: Production) -> bool:
+    """Whether counters fell so often that several pods must share one set of labels."""
+    fell = production.steps.left_out.get("reset", 0)
+    return fell > SHARED * (len(production.steps) + sum(production.steps.left_out.values()))
+
+
+def _sharing(production: Production) -> tuple[str, ...]:
+    """That several pods pass for one replica, where they seem to."""
+    if not _shared(production):
+        return ()
+    every = len(production.steps) + sum(production.steps.left_out.values())
+    text = (
+        f"in {production.steps.left_out['reset']:,} of {every:,} steps a counter fell, and they were left out: several "
+        "pods seem to share one set of labels, as where scrapes go to the address of a Service, so how many replicas "
+        "there are is not known; scrape each pod by its own address"
+    )
+    return (text,)
+
+
+def _warnings(
+    base: Estimate, found: Counted, production: Production, differing: Unlike | None, *, beyond: bool
+) -> tuple[str, ...]:
+    texts = []
+    if differing is not None:
+        texts.append(f"{differing}; the answer is for replicas like the mean of them")
     if beyond:
         texts.append(
             f"extrapolated: the SLOs break with about {found.at_work:.0f} requests in flight on a replica, and no "
@@ -329,7 +380,8 @@ def _warnings(base: Estimate, found: Counted, production: Production, *, beyond:
     if preempted >= 1:
         texts.append(f"servers preempted {preempted:,.0f} requests for lack of cache, which no model here covers")
     left = sum(production.steps.left_out.values())
-    if left > 0.1 * (left + len(production.steps)):
+    texts += _sharing(production)
+    if not _shared(production) and left > 0.1 * (left + len(production.steps)):
         texts.append(f"{left} steps were left out, as servers began again or scrapes were missed")
     return tuple(texts)
 
