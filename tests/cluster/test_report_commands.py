@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from matplotlib.image import imread
-from matplotlib.patches import StepPatch
+from matplotlib.patches import Rectangle, StepPatch
 
 from gpusize.cli import invoke
 from gpusize.cluster.figures.layouts import detailed_figure, general_figure
@@ -18,7 +18,7 @@ from gpusize.cluster.folder import read_facts, update_facts
 from gpusize.cluster.opened import open_test
 from gpusize.report.figures import style
 from tests.cluster.folders import EVENTS, save, seed_folder, seed_rows
-from tests.cluster.synthetic import S, World
+from tests.cluster.synthetic import BEGIN, S, World
 from tests.cluster.test_imports import pods
 
 PLAIN = World(n=30, gang=2, never=0.1, offset_s=0.5, seed=4)
@@ -130,6 +130,42 @@ def test_pods_a_second_are_drawn_as_high_as_the_text_has_them(tmp_path: Path) ->
         axes = next(each for each in overview_figure(timed).axes if each.get_ylabel() == "pods/s")
     [(drawn, _, _), _] = [each.get_data() for each in axes.patches if isinstance(each, StepPatch)]
     assert max(drawn) == rate.most == sum(drawn) == 6
+
+
+def test_lives_end_where_pods_fail(tmp_path: Path) -> None:
+    """Two of ten fail after 7 s: they are at work until then, and not to the last look."""
+    save(World(n=10, seed=33, lag_s=0.0, offset_known_s=0.0), tmp_path)
+    stamps = pl.read_parquet(tmp_path / "stamps" / "*.parquet")
+    lost = stamps.filter(pl.col("moment") == "bound").sort("workload").head(2)
+    failed = lost.with_columns(moment=pl.lit("failed"), at_ns=pl.lit(BEGIN + 7 * S))
+    pl.concat([stamps, failed]).write_parquet(tmp_path / "stamps" / "part-000001.parquet")
+    timed = open_test(tmp_path)
+    assert timed.workloads.filter(pl.col("outcome") == "failed").height == 2
+    with style.settings():
+        axes = next(each for each in overview_figure(timed).axes if each.get_ylabel() == "workloads by submission")
+    # In seconds after the first submission.
+    since = (BEGIN - timed.begin_ns) / S
+    names = timed.workloads.drop_nulls("submitted_ns")["workload"].to_list()
+    rows = [names.index(each) for each in lost["workload"]]
+    [marks] = [line for line in axes.lines if line.get_marker() == "x"]
+    assert sorted(marks.get_ydata()) == sorted(rows)
+    assert marks.get_xdata() == pytest.approx([7 + since] * 2, abs=0.02)
+    for row in range(10):
+        own = [p for p in axes.patches if isinstance(p, Rectangle) and p.get_y() < row < p.get_y() + p.get_height()]
+        last = max(p.get_x() + p.get_width() for p in own)
+        assert bool(abs(last - 7 - since) < 0.02) == (row in rows)
+
+
+@pytest.mark.parametrize("n", [10, 60])
+def test_no_legend_covers_a_title(tmp_path: Path, n: int) -> None:
+    save(World(n=n, never=0.4, seed=5), tmp_path)
+    with style.settings():
+        figure = overview_figure(open_test(tmp_path))
+        figure.canvas.draw()
+        covered = [each for each in figure.axes if (legend := each.get_legend()) is not None and each._left_title
+                   .get_window_extent().overlaps(legend.get_window_extent())]  # fmt: skip
+        assert any(each.get_legend() is not None for each in figure.axes[1:2])
+    assert [each.get_title(loc="left") for each in covered] == []
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,14 @@ _LIVES: Final = (
     ("until they are ready", "last_ready", style.MID),
     ("at work", "completed", style.GOOD),
 )
+_LOST_BY: Final = {
+    "failed": "failed",
+    "evicted": "evicted",
+    "deleted": "deleted",
+    "vanished": "deleted",
+    "refused": "submitted",
+}
+"""Outcomes after which a workload is not there any more, and the moment that says when."""
 _FAINT: Final = {"until its pods are there": 0.45, "at work": 0.35}
 _MOST_LIVES: Final = 160
 _FEWEST: Final = 20
@@ -85,6 +93,12 @@ def overview_figure(timed: Timed) -> Figure:
 def _title(axes: Axes, text: str, pad: float = 8) -> None:
     axes.set_title(text, fontsize=10.5, fontweight="bold", loc="left", pad=pad)
     axes.grid(visible=False, axis="x")
+
+
+def _legend(axes: Axes) -> None:
+    """What the marks are, between the axes and the title."""
+    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), fontsize=8, ncols=2, handlelength=1.0, borderaxespad=0.3)
+    _title(axes, axes.get_title(loc="left"), pad=24)
 
 
 def _distributions(figure: Figure, axes: Axes, timed: Timed) -> None:
@@ -155,7 +169,7 @@ def _over_time(figure: Figure, axes: Axes, timed: Timed) -> None:
             min(0.0, float(values.min())), 1.15 * (high if beyond(values[~done], values[done]) else values.max())
         )
         if (~done).any():
-            axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), fontsize=8, ncols=2)
+            _legend(axes)
         return
     edges = np.linspace(0, rows.height, windows + 1).astype(int)
     parts = [rows[int(a) : int(b)] for a, b in itertools.pairwise(edges)]
@@ -184,12 +198,12 @@ def _over_time(figure: Figure, axes: Axes, timed: Timed) -> None:
     low = min(0.0, axes.get_ylim()[0])
     axes.set_ylim(low, axes.get_ylim()[1] * 1.12)
     if any(axes.get_legend_handles_labels()[1]):
-        axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), fontsize=8, borderaxespad=0.1)
+        _legend(axes)
     style.label_ends(figure, axes, ends)
 
 
 def _lives(axes: Axes, timed: Timed) -> None:
-    """A bar for each workload, from its submission through its moments to the last look."""
+    """A bar for each workload, from its submission through its moments to its end or the last look."""
     import numpy as np
     from matplotlib.colors import to_rgba
 
@@ -206,11 +220,19 @@ def _lives(axes: Axes, timed: Timed) -> None:
     rows = frame[which.tolist()].to_dicts()
     pieces: dict[str, list[tuple[float, float, float]]] = {}
     open_at: list[tuple[float, float]] = []
+    gone = _gone(timed)
     last_moment = max((row[f"{m}_ns"] or 0 for row in rows for _, m, _ in _LIVES), default=0)
+    last_moment = max([last_moment, *(gone[row["workload"]] for row in rows if row["workload"] in gone)])
     # What nothing happens in any more says nothing: the picture ends a little after the last moment.
     end = float(min(look, max(last_moment + 0.05 * (last_moment - begin), begin + 1)) if last_moment else look)
+    ended_at: list[tuple[float, float]] = []
     for y, row in enumerate(rows):
-        _bars(row, float(y), (begin, end, look), pieces, open_at)
+        stopped = gone.get(row["workload"])
+        if stopped is None:
+            _bars(row, float(y), (begin, end, look), pieces, open_at)
+        else:
+            _bars(row, float(y), (begin, min(end, stopped), stopped), pieces, [])
+            ended_at.append(((min(end, stopped) - begin) / _NS, float(y)))
     handles: list[Any] = []
     bar: dict[str, Any] = {"height": 0.86 if len(rows) <= 60 else 1.0, "linewidth": 0, "zorder": 2}
     names = [name for name, _, _ in _LIVES if name in pieces]
@@ -220,18 +242,15 @@ def _lives(axes: Axes, timed: Timed) -> None:
         widths = [w for _, w, _ in pieces[name]]
         ys = [y for _, _, y in pieces[name]]
         handles.append(axes.barh(ys, widths, left=left, color=to_rgba(colors[name], _FAINT.get(name, 1.0)), **bar))
-    if open_at:
-        (mark,) = axes.plot(
-            [x for x, _ in open_at],
-            [y for _, y in open_at],
-            ">",
-            color=style.LIMIT,
-            markersize=3.5,
-            zorder=4,
-            clip_on=False,
-        )
-        handles.append(mark)
-        names.append("not ready at the last look")
+    for at, marker, name in (
+        (open_at, ">", "not ready at the last look"),
+        (ended_at, "x", "failed, evicted, deleted or refused"),
+    ):
+        if at:
+            xs, ys = zip(*at, strict=True)
+            size: dict[str, Any] = {"markersize": 3.5} if marker == ">" else {"markersize": 5, "markeredgewidth": 1.6}
+            handles += axes.plot(xs, ys, marker, color=style.LIMIT, zorder=4, clip_on=False, **size)
+            names.append(name)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, (end - begin) / _NS)
     ticks = np.unique(np.linspace(0, len(rows) - 1, min(6, len(rows))).astype(int))
@@ -240,6 +259,21 @@ def _lives(axes: Axes, timed: Timed) -> None:
     axes.set_xlabel("seconds after the first submission")
     look_of: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": max(1, len(names))}
     axes.legend(handles, names, **look_of, fontsize=8, handlelength=1.0, columnspacing=1.2, borderaxespad=0.1)
+
+
+def _gone(timed: Timed) -> dict[str, float]:
+    """By workload that came to no good end, when that was: when the last of its pods was lost, or it was refused."""
+    import polars as pl
+
+    ends = timed.workloads.filter(pl.col("outcome").is_in(list(_LOST_BY)))
+    last = timed.objects.filter(pl.col("clock") == timed.clock).group_by("workload", "moment").agg(pl.col("at").max())
+    told = {(workload, moment): float(at) for workload, moment, at in last.iter_rows() if at is not None}
+    found: dict[str, float] = {}
+    for workload, outcome, submitted in ends.select("workload", "outcome", "submitted_ns").iter_rows():
+        at = submitted if outcome == "refused" else told.get((workload, _LOST_BY[outcome]))
+        if at is not None:
+            found[workload] = float(at)
+    return found
 
 
 def _bars(

@@ -147,7 +147,7 @@ def notes(timed: Timed) -> list[str]:
     if taken is not None and taken.total and (most := float(taken.gpus.max())) > taken.total:
         made.append(
             f"{plain_number(most)} GPUs were taken at once, and the nodes have {plain_number(taken.total)}: nodes came "
-            "later or left, or the scheduler gave a GPU to more than one pod"
+            "or left, ends of pods were seen late, or a GPU was given to more than one pod"
         )
     gaps = (timed.facts.get("sample") or {}).get("gaps") or []
     if gaps:
