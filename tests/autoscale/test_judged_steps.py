@@ -145,6 +145,15 @@ def test_when_new_replicas_have_their_first_request(tmp_path: Path) -> None:
     seen = response(step, STEADY, 60, desired=None, ready=None, serving=found, needed=None)
     assert seen.serving is not None
     assert tuple(seen.serving) == (10, 20)
+    # Of what was asked for before the step nothing follows from it: b was on its way, d came after.
+    asked, ready = course({250: 2, 370: 3}, 1), course({310: 2, 390: 3}, 1)
+    assert response(step, STEADY, 60, desired=asked, ready=ready, serving=found, needed=None).serving == (90, 100)
+    # None is at work before it is asked for, however late the others are ready.
+    late = response(step, STEADY, 60, desired=course({330: 2}, 1), ready=None, serving=found, needed=None)
+    assert late.desired == (20, 30)
+    assert late.serving == (90, 100)
+    never = response(step, STEADY, 60, desired=course({250: 2}, 1), ready=None, serving=found, needed=None)
+    assert (never.desired, never.serving) == (None, None)
     down = LoadStep(300, 600, 2, 1, "requests/s")
     assert response(down, STEADY, 60, desired=None, ready=None, serving=found, needed=None).serving is None
 

@@ -338,7 +338,7 @@ def _subtitle(found: Judgement, left: Sequence[str]) -> str:
     parts = []
     if found.scaling is not None:
         parts.append(
-            f"{plain_number(found.scaling.mean)} replicas on average, {plain_number(found.scaling.peak)} at most"
+            f"{plain_number(found.scaling.mean)} ready replicas on average, {plain_number(found.scaling.peak)} at most"
         )
     if found.elasticity is not None:
         under, over = (percent(each) for each in (found.elasticity.under_share, found.elasticity.over_share))

@@ -75,7 +75,7 @@ def conclusion(found: Judgement) -> str:
         parts.append(f"cost {_money(found, found.paid.cost)}")
     if found.scaling is not None:
         mean, peak = plain_number(found.scaling.mean), count(found.scaling.peak)
-        parts.append(f"{mean} replicas on average, {peak} at most")
+        parts.append(f"{mean} ready replicas on average, {peak} at most")
     known = found.paid.known_s / found.duration_s
     since = f"in the {percent(known)} of the time that is known: " if known < KNOWN else ""
     return f"{text}; {since}{', '.join(parts)}"

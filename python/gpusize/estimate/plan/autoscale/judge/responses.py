@@ -62,7 +62,7 @@ class Response:
         step: the step.
         desired: replicas asked for moved its way.
         ready: replicas that are ready did.
-        serving: of a step up, a new replica had its first request at work.
+        serving: of a step up, a new replica, asked for after it, had its first request at work.
         enough: of a step up, as many were ready as the estimate says its load needs; 0 where they were before it.
         recovery: of the attainment.
     """
@@ -96,19 +96,37 @@ def response(
         serving: when new replicas were seen with their first request, and before that without: shape (n, 2).
         needed: replicas that the load needs after the step.
     """
+    asked = None if desired is None else _moved(step, desired)
     first = None
-    if step.up and serving is not None:
+    if step.up and serving is not None and (desired is None or asked is not None):
         later = serving[(serving[:, 1] > step.at_s) & (serving[:, 1] <= step.until_s)]
-        if len(later):
-            first = _after(step, *min(later.tolist(), key=lambda each: each[1]))
+        first = _first_serving(step, later, asked, _on_their_way(step, desired, ready))
     return Response(
         step,
-        desired=None if desired is None else _moved(step, desired),
+        desired=asked,
         ready=None if ready is None else _moved(step, ready),
         serving=first,
         enough=None if ready is None or needed is None or not step.up else _reached(step, ready, needed),
         recovery=recovery(requests, step.at_s, step.until_s, window_s),
     )
+
+
+def _on_their_way(step: LoadStep, desired: Track | None, ready: Track | None) -> int:
+    """Replicas that were asked for before a step, and not ready yet."""
+    if desired is None or ready is None:
+        return 0
+    missing = _readings(step, desired)[0] - _readings(step, ready)[0]
+    return max(0, round(missing)) if math.isfinite(missing) else 0
+
+
+def _first_serving(step: LoadStep, later: NDArray[np.float64], asked: After | None, before: int) -> After | None:
+    """The first new replica at work that was asked for after a step.
+
+    Those that were on their way come first, and none is at work before it is asked for.
+    """
+    rows = sorted(later.tolist(), key=lambda each: each[1])[before:]
+    since_s = -math.inf if asked is None else step.at_s + asked.earliest_s
+    return next((_after(step, max(before_s, since_s), at_s) for before_s, at_s in rows if at_s > since_s), None)
 
 
 def _after(step: LoadStep, before_s: float, at_s: float) -> After:
