@@ -137,6 +137,20 @@ def test_needed_replicas_are_those_of_gpus_over_time(tmp_path: Path) -> None:
     assert "closed loop" in judge_autoscaler(closed, None, SLO, needed=measured).why_not
 
 
+def test_the_run_itself_is_none_of_those_that_say_what_was_needed(truth: Truth, tmp_path: Path) -> None:
+    """Both lie in one folder, as where an experiment names the folder that it writes into."""
+    run = made(tmp_path / "runs", truth)
+    alone = shutil.copytree(run, tmp_path / "alone" / run.name)
+    with pytest.raises(UsageError, match="the run that is judged is the only one there"):
+        judge_autoscaler(alone, None, SLO, needed=[alone.parent])
+    one = run_folder(tmp_path / "one", first=True)
+    shutil.copytree(one, run.parent / "one")
+    apart = judge_autoscaler(run, None, SLO, needed=one)
+    beside = judge_autoscaler(run, None, SLO, needed=[run.parent])
+    assert beside.needed is not None
+    assert beside.needed.replicas.tolist() == apart.needed.replicas.tolist()
+
+
 def test_more_than_twice_what_was_needed_is_told_as_that(truth: Truth, tmp_path: Path) -> None:
     measured = run_folder(tmp_path / "one", first=True)
     found = judge_autoscaler(made(tmp_path, truth, replicas=8), None, SLO, needed=measured)
@@ -218,6 +232,7 @@ def test_a_gap_between_scrapes_is_no_saving(repeats: dict[str, list[Path]], tmp_
     assert f"; in the {percent(known)} of the time that is known: " in conclusion(judge_autoscaler(runs[0]))
     title = judged_figure(judge_autoscaler(runs[0])).texts[0].get_text()
     assert title.endswith(f"GPU-hours in {percent(known)} of the time")
+    assert " ready replicas on average, " in conclusion(judge_autoscaler(repeats["scaled"][0]))
     assert "of the time that is known" not in conclusion(judge_autoscaler(repeats["scaled"][0]))
     gates = [Gate.parse(each) for each in ("gpu-hours > -20%", "cost > +5%", "attainment < -5%")]
     found = gpusize.compare({"full": repeats["scaled"], "gap": runs}, also=[gate.figure for gate in gates])

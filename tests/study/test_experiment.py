@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from gpusize.api.experiment import run_experiment
+from gpusize.api import judged_autoscaler
+from gpusize.api.experiment import _judged, run_experiment
 from gpusize.api.pull import Server
-from gpusize.base.errors import ConfigError, TargetError
-from gpusize.result import open_run
+from gpusize.base.errors import ConfigError, TargetError, UsageError
+from gpusize.result import Result, open_run
 from gpusize.studies.experiment import read_experiment
 from gpusize.targets.simulated.cluster import SimulatedCluster
 from tests.series.double import Asked, Double, html, matrix, refusal
@@ -84,6 +87,18 @@ def test_what_is_wrong_is_pointed_at(tmp_path: Path, old: str, new: str, line: i
 def test_nothing_to_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nothing to run"):
         read_experiment(write(tmp_path, "presets: [vllm]\n"))
+
+
+def test_no_option_is_named_that_an_experiment_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise UsageError("the targets differ: a and b", "runs x and y", "let it differ: --allow targets")
+
+    monkeypatch.setattr(judged_autoscaler, "judge_autoscaler", refuse)
+    asked, problems = read_experiment(write(tmp_path, FILE)), list[str]()
+    run = cast("Result", SimpleNamespace(path=tmp_path / "run"))
+    assert _judged(asked, run, problems, None) is None
+    again = f"gpusize autoscale report {tmp_path / 'run'} --needed {tmp_path / 'here'} --allow targets"
+    assert problems == [f"it was not judged: runs x and y: the targets differ: a and b. Let it differ: {again}"]
 
 
 EXPERIMENT = """\

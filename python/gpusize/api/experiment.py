@@ -166,5 +166,10 @@ def _judged(
             progress=say,
         )
     except GpusizeError as problem:
+        if problem.todo and "--allow" in problem.todo:
+            # An option of the report, and of no experiment.
+            runs = " ".join(f"--needed {each}" for each in asked.needed)
+            allowed = f"gpusize autoscale report {result.path} {runs} --allow"
+            problem = type(problem)(problem.what, problem.where, problem.todo.replace("--allow", allowed))
         problems.append(f"it was not judged: {problem}")
         return None

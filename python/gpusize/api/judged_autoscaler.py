@@ -47,7 +47,7 @@ def judge_autoscaler(
         series: the folder with the series that were pulled for it; None for ``series`` in the run folder.
         slos: what it is judged by; None for those of the run.
         needed: runs on one replica like these, by which an estimate says how many were needed at each moment; None
-            leaves that out.
+            leaves that out. Of a folder of runs the one that is judged is left out.
         gpus_per_replica: GPUs of a replica.
         gpu_hour_price: a number, or with a currency, as ``"2.5 EUR"``.
         window_s: attainment, and what is needed, is looked at in windows of this length, in seconds.
@@ -82,7 +82,7 @@ def judge_autoscaler(
     folder = result.path / FOLDER if series is None else Path(series)
     measured = None
     if needed is not None:
-        measured = needed if isinstance(needed, Result) else open_run(needed)
+        measured = needed if isinstance(needed, Result) else _without(result.path, needed)
 
     def need(due_s: NDArray[np.float64], duration_s: float, length_s: float) -> Needed | str:
         from gpusize.estimate.plan.autoscale.judge.needed import needed_replicas
@@ -97,3 +97,23 @@ def judge_autoscaler(
         return needed_replicas(measured.levels, question, due_s, duration_s, length_s, allow=allow, progress=progress)
 
     return judge_run(result.path, result.levels, folder, judged, terms, None if measured is None else need)
+
+
+def _without(run: Path, needed: str | Path | Sequence[str | Path]) -> Result:
+    """The runs of one replica; the run that is judged is none of them where it lies in a folder of runs.
+
+    Raises:
+        UsageError: it is the only one there.
+        StoreError: there is none, or it cannot be read.
+    """
+    from gpusize.result import open_run
+
+    own, named = run.resolve(), [needed] if isinstance(needed, str | Path) else list(needed)
+    found = open_run(needed)
+    others = [path for path in found.paths if path.resolve() != own]
+    if len(others) == len(found.paths) or any(Path(each).resolve() == own for each in named):
+        return found
+    if not others:
+        todo = "name runs that were measured on one replica"
+        raise UsageError("the run that is judged is the only one there", f"needed: {', '.join(map(str, named))}", todo)
+    return open_run(others)
