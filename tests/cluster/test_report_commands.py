@@ -6,16 +6,20 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from matplotlib.image import imread
 from matplotlib.patches import Rectangle, StepPatch
+from matplotlib.text import Text
 
 from gpusize.cli import invoke
 from gpusize.cluster.figures.layouts import detailed_figure, general_figure
 from gpusize.cluster.figures.overview import overview_figure
 from gpusize.cluster.folder import read_facts, update_facts
 from gpusize.cluster.opened import open_test
+from gpusize.cluster.phases.statistics import PERCENTILES
+from gpusize.cluster.report.show import phase_columns
 from gpusize.report.figures import style
 from tests.cluster.folders import EVENTS, save, seed_folder, seed_rows
 from tests.cluster.synthetic import BEGIN, S, World
@@ -80,6 +84,25 @@ def test_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str], layout: str) -
     assert (apart < 0.02 * S).all()
     code, _, err = run(capsys, "plot", "-o", str(tmp_path), "--plot", "pie")
     assert (code, "there is no plot pie" in err) == (2, True)
+
+
+def test_times_that_are_all_equal_have_no_interval_without_end() -> None:
+    equal = {"p50_s": 0.0, "p95_s": 0.0, "p95_low_s": 0.0, "p95_high_s": None, "longest_s": 0.0, "censored": 0}
+    rest = {
+        "phase": "ready",
+        "n": 8,
+        "impossible": 0,
+        "p95_ended_s": 0.0,
+        "mean_s": 0.0,
+        "error_s": 0.0,
+        "method": None,
+    }
+    rows = [
+        {**dict.fromkeys((f"{name}_s" for name in PERCENTILES), 0.0), **rest, **equal, **more}
+        for more in ({}, {"censored": 1}, {"longest_s": 2.0}, {"p50_s": 2.0, "mean_s": 1.9, "longest_s": 2.0})
+    ]
+    [shown] = [each for each in phase_columns(rows) if each.title == "95% of it"]
+    assert [cell.text for cell in shown.cells] == ["–", *["0 and more"] * 3]
 
 
 def test_head_and_tail_are_of_the_pictures_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,7 +171,7 @@ def test_lives_end_where_pods_fail(tmp_path: Path) -> None:
     names = timed.workloads.drop_nulls("submitted_ns")["workload"].to_list()
     rows = [names.index(each) for each in lost["workload"]]
     [marks] = [line for line in axes.lines if line.get_marker() == "x"]
-    assert sorted(marks.get_ydata()) == sorted(rows)
+    assert sorted(np.asarray(marks.get_ydata()).tolist()) == sorted(rows)
     assert marks.get_xdata() == pytest.approx([7 + since] * 2, abs=0.02)
     for row in range(10):
         own = [p for p in axes.patches if isinstance(p, Rectangle) and p.get_y() < row < p.get_y() + p.get_height()]
@@ -162,8 +185,15 @@ def test_no_legend_covers_a_title(tmp_path: Path, n: int) -> None:
     with style.settings():
         figure = overview_figure(open_test(tmp_path))
         figure.canvas.draw()
-        covered = [each for each in figure.axes if (legend := each.get_legend()) is not None and each._left_title
-                   .get_window_extent().overlaps(legend.get_window_extent())]  # fmt: skip
+        titles = {axes: text for axes in figure.axes for text in axes.findobj(Text) if text.get_text()
+                  and text.get_text() == axes.get_title(loc="left")}  # fmt: skip
+        covered = [
+            axes
+            for axes, title in titles.items()
+            if (legend := axes.get_legend()) is not None
+            and title.get_window_extent().overlaps(legend.get_window_extent())
+        ]
+        assert len(titles) == 5
         assert any(each.get_legend() is not None for each in figure.axes[1:2])
     assert [each.get_title(loc="left") for each in covered] == []
 

@@ -104,4 +104,6 @@ def test_a_plan_takes_the_folder_for_the_time(tmp_path: Path, capsys: pytest.Cap
     rules = rules_of({**options, "start_delay": str(made_folder(tmp_path, [40.0] * 20))})
     assert rules.start_delay_s == pytest.approx(40, abs=1e-6)
     assert "95 % of 20 workloads were ready by then" in capsys.readouterr().err
+    rules_of({**options, "start_delay": str(made_folder(tmp_path / "one", [40.0] * 20 + [None]))})
+    assert ": 95 % of 21 workloads, of which 1 never was, were ready by then" in capsys.readouterr().err
     assert rules_of({**options, "start_delay": "90s"}).start_delay_s == 90

@@ -19,7 +19,7 @@ from gpusize.estimate.plan.over_time.over_time import over_time as over_time_of
 from gpusize.estimate.plan.over_time.policies import ScalingRules
 from gpusize.report.export import dumps
 from gpusize.report.figures.gpus_over_time import _title, draw_over_time
-from gpusize.report.plans.gpus_over_time import conclusion, print_over_time, write_over_time
+from gpusize.report.plans.gpus_over_time import _facts, conclusion, print_over_time, write_over_time
 from gpusize.report.summary.terminal import make_console
 from tests.estimate.virtual import CLUSTER, level
 
@@ -134,6 +134,13 @@ def test_headroom_and_bounds(levels, brief, found):
     assert _title(tight).endswith(", but an SLO is missed")
     assert conclusion(tight).startswith("no policy that scales meets the SLOs over the whole trace; planned: 1 GPU at")
     assert conclusion(found).startswith("planned: ")
+
+
+def test_a_measured_start_delay_is_told_without_the_rest_of_a_float(levels, brief):
+    delay = 3 * 20.333333333333336
+    found = over_time(levels, [SLO], brief, ScalingRules(start_delay_s=delay + 1e-14), policies=["planned"])
+    [rules] = [text for name, text in _facts(found) if name == "rules"]
+    assert "; a replica takes requests 1m1s after it is requested" in rules
 
 
 def test_three_times_as_much_again_is_told_as_that(levels, brief):

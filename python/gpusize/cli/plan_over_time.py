@@ -118,7 +118,8 @@ def _seconds(name: str, value: str) -> float:
     from gpusize.report.text import duration
 
     found = measured_start_delay(Path(value))
-    left = f", {found.unready} of which never were" if found.unready else ""
+    were = "was" if found.unready == 1 else "were"
+    left = f", of which {found.unready:,} never {were}," if found.unready else ""
     note(f"start delay {duration(found.seconds)}: 95 % of {found.workloads:,} workloads{left} were ready by then")
     return found.seconds
 

@@ -31,7 +31,7 @@ def print_pulled(facts: Mapping[str, Any], console: Console) -> None:
     names: Mapping[str, Mapping[str, Any]] = facts["names"]
     there = {name: each for name, each in names.items() if each["samples"]}
     if there:
-        console.print(fitted_table(_columns(there), console))
+        console.print(fitted_table(_columns(there, _asked(facts["range"])), console))
     empty = [name for name, each in names.items() if not each["samples"] and not name.endswith(("_sum", "_count"))]
     for line in (*_nothing(empty), *_doubles(names), _clock(facts["clock"])):
         console.print(Text(plain(console, clean(line, 600)), style="dim"))
@@ -46,7 +46,13 @@ def missing_lines(facts: Mapping[str, Any]) -> list[str]:
     return [*lines, *(f"the server warns: {text}" for text in facts["warnings"])]
 
 
-def _columns(names: Mapping[str, Mapping[str, Any]]) -> list[Column]:
+def _asked(span: Mapping[str, Any]) -> tuple[int, int]:
+    """The range that was asked for, by the server's clock, without the margins: there may be nothing in those."""
+    margin = max(0, span["to_ns"] - span["from_ns"] - (span["end_ns"] - span["start_ns"])) // 2
+    return span["from_ns"] + margin, span["to_ns"] - margin
+
+
+def _columns(names: Mapping[str, Mapping[str, Any]], span: tuple[int, int]) -> list[Column]:
     rows = list(names.items())
     return [
         Column("name", "name", "", tuple(Cell(name) for name, _ in rows), 0, left=True),
@@ -55,7 +61,7 @@ def _columns(names: Mapping[str, Mapping[str, Any]]) -> list[Column]:
         Column("series", "series", "", tuple(Cell(count(each["series"])) for _, each in rows), 0),
         Column("samples", "samples", "", tuple(Cell(count(each["samples"])) for _, each in rows), 0),
         Column("every", "every", "s", tuple(Cell(_or_none(each["interval_s"])) for _, each in rows), 1),
-        Column("gaps", "gaps", "s", tuple(Cell(_gaps(each["gaps"])) for _, each in rows), 0),
+        Column("gaps", "gaps", "s", tuple(Cell(_gaps(each, span)) for _, each in rows), 0),
     ]
 
 
@@ -63,8 +69,11 @@ def _or_none(value: float | None) -> str:
     return "-" if value is None else number(value, 3)
 
 
-def _gaps(gaps: list[list[int]]) -> str:
-    return "-" if not gaps else number(sum(high - low for low, high in gaps) / _NS, 3)
+def _gaps(each: Mapping[str, Any], span: tuple[int, int]) -> str:
+    """Seconds of gaps within a range; less than an interval at its ends is none."""
+    parts = [(min(high, span[1]) - max(low, span[0])) / _NS for low, high in each["gaps"]]
+    seconds = sum(part for part in parts if part > (each["interval_s"] or 0.0))
+    return "-" if seconds <= 0 else number(seconds, 3)
 
 
 def _nothing(names: list[str]) -> list[str]:

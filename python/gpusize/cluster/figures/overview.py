@@ -242,14 +242,14 @@ def _lives(axes: Axes, timed: Timed) -> None:
         widths = [w for _, w, _ in pieces[name]]
         ys = [y for _, _, y in pieces[name]]
         handles.append(axes.barh(ys, widths, left=left, color=to_rgba(colors[name], _FAINT.get(name, 1.0)), **bar))
-    for at, marker, name in (
+    for places, marker, name in (
         (open_at, ">", "not ready at the last look"),
         (ended_at, "x", "failed, evicted, deleted or refused"),
     ):
-        if at:
-            xs, ys = zip(*at, strict=True)
+        if places:
+            at, of = zip(*places, strict=True)
             size: dict[str, Any] = {"markersize": 3.5} if marker == ">" else {"markersize": 5, "markeredgewidth": 1.6}
-            handles += axes.plot(xs, ys, marker, color=style.LIMIT, zorder=4, clip_on=False, **size)
+            handles += axes.plot(at, of, marker, color=style.LIMIT, zorder=4, clip_on=False, **size)
             names.append(name)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, (end - begin) / _NS)
@@ -261,18 +261,18 @@ def _lives(axes: Axes, timed: Timed) -> None:
     axes.legend(handles, names, **look_of, fontsize=8, handlelength=1.0, columnspacing=1.2, borderaxespad=0.1)
 
 
-def _gone(timed: Timed) -> dict[str, float]:
+def _gone(timed: Timed) -> dict[str, int]:
     """By workload that came to no good end, when that was: when the last of its pods was lost, or it was refused."""
     import polars as pl
 
     ends = timed.workloads.filter(pl.col("outcome").is_in(list(_LOST_BY)))
     last = timed.objects.filter(pl.col("clock") == timed.clock).group_by("workload", "moment").agg(pl.col("at").max())
-    told = {(workload, moment): float(at) for workload, moment, at in last.iter_rows() if at is not None}
-    found: dict[str, float] = {}
+    told = {(workload, moment): int(at) for workload, moment, at in last.iter_rows() if at is not None}
+    found: dict[str, int] = {}
     for workload, outcome, submitted in ends.select("workload", "outcome", "submitted_ns").iter_rows():
         at = submitted if outcome == "refused" else told.get((workload, _LOST_BY[outcome]))
         if at is not None:
-            found[workload] = float(at)
+            found[workload] = int(at)
     return found
 
 

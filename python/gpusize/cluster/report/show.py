@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -122,6 +123,9 @@ def phase_columns(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
         def text(row: Mapping[str, Any]) -> str:
             low, high = row[f"{name}_low_s"], row[f"{name}_high_s"]
             if row[f"{name}_s"] is None or low is None:
+                return "–"
+            if high is None and not row["censored"] and math.isclose(row["mean_s"], row["longest_s"], abs_tol=1e-9):
+                # All took as long, and nothing is still on its way: these times do not say how they vary.
                 return "–"
             return f"{seconds(low)} and more" if high is None else f"{seconds(low)}–{seconds(high)}"
 

@@ -186,7 +186,8 @@ def _static(found: OverTime) -> str:
 def _rules(found: OverTime) -> str:
     rules = found.rules
     most = f" to {rules.max_replicas}" if rules.max_replicas is not None else " or more"
-    delay, down = format_duration(rules.start_delay_s), format_duration(rules.scale_down_after_s)
+    # A start delay may be measured, to the last digit of a float.
+    delay, down = format_duration(round(rules.start_delay_s, 3)), format_duration(rules.scale_down_after_s)
     text = f"windows of {format_duration(rules.window_s)}; a replica takes requests {delay} after it is requested"
     replicas = f"{rules.min_replicas}{most} replicas of {gpus_text(found.replica_gpus)}"
     if found.scaled:
