@@ -90,7 +90,9 @@ def estimate_telemetry(
         return _refused(
             base,
             "lengths",
-            "; ".join(["nothing tells how long answers are: the series have no histogram of lengths", *production.log_said]),
+            "; ".join(
+                ["nothing tells how long answers are: the series have no histogram of lengths", *production.log_said]
+            ),
             "give an access log with output_tokens",
         )
     limit = limit_of(production, lengths, batch_limit)
@@ -245,7 +247,7 @@ def _answered(
         capacity_concurrency=found.at_work,
         outside_tested_range=beyond,
         assumptions=_assumptions(base, limit, question),
-        warnings=_warnings(base, found, production, differing, beyond=beyond),
+        warnings=(*base.warnings, *_warnings(base, found, production, differing, beyond=beyond)),
         tested_gpus=per,
         details=base.details
         | ({"slos": [str(slo) for slo in slos]} if len(slos) > 1 and not question.together else {}),
