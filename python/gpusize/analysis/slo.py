@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpusize.analysis.metrics import METRICS, metric, read_as
 from gpusize.analysis.slo_grammar import Kind, Op, parse
+from gpusize.base.frames import collected
 from gpusize.base.typed import SEQUENCE, check_kinds
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ class Slo:
                 judged=within.count(),
                 asked=(pl.col("outcome") != "cancelled").sum(),
             )
-            .collect(engine="streaming")
+            .pipe(collected)
             .row(0)
         )
         good, judged, asked = (int(value or 0) for value in row)
@@ -160,7 +161,7 @@ class Slo:
         import polars as pl
 
         has = (pl.col("outcome") == "ok") & metric(self.metric).raw().is_not_null()
-        return bool(frame.lazy().select(has.any()).collect(engine="streaming").item())
+        return bool(frame.lazy().select(has.any()).pipe(collected).item())
 
     def met_by(self, attainment: float) -> bool:
         """Whether an attainment suffices. A level without any judged request (nan) does not.
@@ -192,7 +193,7 @@ class Slo:
         import polars as pl
 
         bad = ~pl.col("outcome").is_in(["ok", "cancelled"])
-        return int(frame.lazy().select(bad.sum()).collect(engine="streaming").item())
+        return int(frame.lazy().select(bad.sum()).pipe(collected).item())
 
 
 def as_slos(slos: Sequence[Slo | str] | Slo | str | None) -> tuple[Slo, ...]:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from gpusize.base.errors import StoreError
 from gpusize.base.files import storing
+from gpusize.base.frames import collected
 from gpusize.base.regular_files import check_regular, part_files
 
 __all__ = ["check_level", "checksums", "has_checksums"]
@@ -95,7 +96,7 @@ def _check_decodes(file: Path) -> None:
     from gpusize.records.schema import first_line
 
     try:
-        pl.scan_parquet(file, glob=False).select(pl.all().null_count()).collect(engine="streaming")
+        pl.scan_parquet(file, glob=False).select(pl.all().null_count()).pipe(collected)
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise StoreError(f"unreadable part ({first_line(error)})", str(file), _TODO) from None
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.base.errors import StoreError
+from gpusize.base.frames import collected
 from gpusize.base.text import shown
 from gpusize.estimate.plan.autoscale.judge.track import LATE, Track, added
 from gpusize.records.schema import first_line
@@ -185,7 +186,7 @@ class PulledSeries:
         import polars as pl
 
         try:
-            return query.collect(engine="streaming")
+            return query.pipe(collected)
         except (OSError, pl.exceptions.PolarsError) as error:
             what = f"unreadable series ({shown(first_line(error), 200)})"
             raise StoreError(what, str(self.folder), f"they need {', '.join(COLUMNS)}: pull them anew") from None
