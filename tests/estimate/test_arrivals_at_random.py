@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -75,6 +76,34 @@ def test_the_target_that_carries_a_rate_carries_it_and_no_smaller_one_does(count
     assert queue.most(times * 0.999) < rate
     # More in one place are busier.
     assert queue.most(2 * times) >= 2 * rate * (1 - 1e-9)
+
+
+def test_it_is_the_same_a_rounding_beside_the_size_that_was_measured() -> None:
+    queue = servers_of(4, 6, {1.0: 1.0, 6.0: 1.0}, 0.95)
+    assert queue.most(1 - 1e-12) == pytest.approx(queue.most(), rel=1e-6)
+    assert queue.most(1 + 1e-12) == pytest.approx(queue.most(), rel=1e-6)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 200), st.floats(1.0, 500.0), st.floats(0.0, 1.0)), min_size=2, max_size=8),
+    st.sampled_from([0.5, 0.9, 0.99]),
+    st.floats(0.05, 40.0),
+)
+@settings(max_examples=80, deadline=None)
+def test_no_more_comes_at_random_than_in_the_closed_loop(
+    drawn: list[tuple[int, float, float]], share: float, times: float
+) -> None:
+    users = sorted({float(n) for n, _, _ in drawn})
+    # No target is faster for each of many than for each of few.
+    slopes = sorted((slope for _, slope, _ in drawn), reverse=True)[: len(users)]
+    gaps = np.diff([0.0, *users])
+    rates = [float(rate) for rate in np.cumsum(slopes * gaps)]
+    kept = sorted((part for _, _, part in drawn), reverse=True)[: len(users)]
+    queue = ArrivalsAtRandom(tuple(users), tuple(rates), tuple(users), tuple(kept), share, False, rates[-1])
+    most = queue.most(times)
+    assert 0 <= most <= times * rates[-1]
+    if most > 0:
+        assert queue.closed_rate(most * 0.999) <= times * queue.capacity * (1 + 1e-6)
 
 
 def test_a_single_request_that_hardly_keeps_it_leaves_no_room() -> None:

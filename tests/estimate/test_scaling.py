@@ -292,6 +292,8 @@ def test_what_keeps_a_load_in_a_closed_loop_need_not_keep_it_at_random():
     assert (evenly.gpus, evenly.gpus_high) == (4, 4)
     assert found.gpus == 8
     assert found.warnings[0].startswith("by the closed loops 4 GPUs carry ")
+    alone = ask([*levels[:6], *at_rates(4, (40, 70))], rate=60)
+    assert (alone.gpus, alone.warnings[0].partition(";")[0]) == (4, "4 GPUs were measured to be enough")
     fewer = ask(levels, rate=60)
     assert (fewer.gpus, fewer.warnings[0].partition(";")[0]) == (4, "4 GPUs are enough by the closed loops")
 
@@ -304,6 +306,96 @@ def test_a_rate_that_was_kept_up_with_is_carried_whatever_closed_loops_say_of_it
     both = ask([*closed_loops, *rates], rate=36)
     assert (both.gpus, both.gpus_high) == (2, 2)
     assert "2 GPUs were measured to be enough" in both.warnings[0]
+
+
+def test_only_rates_at_random_show_that_they_are_carried():
+    """Thirty-six requests a second at equal distances never meet: they say nothing of those that do."""
+    loops = own(2, 2.0, (1, 2, 4, 8, 16, 22, 23, 30))
+    due_s = arrivals("constant", 36, 60.0)
+    made = level(None, columns(due_s, served(due_s, 0.05, [(0.0, 2)])), gpus=2, visit=36, rate=36.0)
+    even = replace(made, setting={**made.setting, "process": "constant", "duration_s": 60.0})
+    assert ask([*loops, even], rate=36).gpus == 3
+    assert ask([*loops, even], rate=36, process="constant").gpus == 2
+
+
+def test_what_was_kept_up_with_is_the_least_that_is_said_to_be_carried():
+    loops, rates = own(2, 2.0, (1, 2, 4, 8, 16, 22, 23, 30)), at_rates(2, (20, 36))
+    for asked in (30, 36):
+        found = ask([*loops, *rates], rate=asked)
+        assert found.gpus == 2
+        assert found.capacity_rate == 36
+        assert found.changes[0].startswith("more than about 36 requests/s")
+
+
+def test_rates_and_closed_loops_of_several_counts_are_of_one_kind():
+    """One GPU by rates, four by closed loops: all is of requests that come at random, and four carry four times one."""
+    four = own(4, 4.0, (1, 4, 8, 16, 32, 44, 45, 60))
+    found = ask([*at_rates(1, (8, 14, 17, 18, 22)), *four], rate=100)
+    one, all_four = found.details["counts"]
+    assert (one["from"], all_four["from"]) == ("open", "closed")
+    assert all_four["capacity"] == ask(four, rate=100).capacity_rate < 80
+    assert "at_random" not in found.details
+
+
+def p95_of(file, rows):
+    file.write_text(
+        "Concurrency,Inferences/Second,p50 latency,p90 latency,p95 latency,p99 latency\n"
+        + "".join(",".join(map(str, row)) + "\n" for row in rows)
+    )
+    return file
+
+
+def two_hosts(folder):
+    """One GPU, and four that lose much of one another's, as another tool's percentiles tell them."""
+    one = [(1, 10, 100000, 101000, 102000, 103000), (2, 11.4, 175000, 177000, 180000, 185000)]
+    four = [(1, 10, 100000, 101000, 102000, 103000), (4, 24, 166000, 168000, 170000, 180000)]
+    ends = (4, 11.7, 340000, 345000, 350000, 360000), (8, 26.87, 297000, 299000, 302000, 310000)
+    return [
+        *read_perf_analyzer(p95_of(folder / "1.csv", [*one, ends[0]]), gpus=1).levels,
+        *read_perf_analyzer(p95_of(folder / "4.csv", [*four, ends[1]]), gpus=4).levels,
+    ]
+
+
+def test_beyond_the_laws_limit_requests_at_random_have_no_number_but_hosts(tmp_path):
+    slo = Slo.parse("p95 runtime <= 250ms")
+    found = ask(two_hosts(tmp_path), rate=60, slos=(slo,))
+    assert (found.gpus, found.details["carries"]) == (None, [])
+    assert "requests/s in the closed loop however many there are" in found.reason
+    hosts, evenly = (
+        ask(two_hosts(tmp_path), rate=40, slos=(slo,), host_gpus=4, process=process)
+        for process in ("poisson", "constant")
+    )
+    assert (hosts.gpus, evenly.gpus) == (12, 8)
+    assert hosts.gpus_low == evenly.gpus_low
+    # Three hosts, and two: each as many closed loops as one has.
+    three, two = hosts.details["carries"]
+    assert (three["gpus"], two["gpus"]) == (12, 8)
+    assert two["load"] < 40 <= three["load"] < 3 * hosts.details["at_random"]["closed"]
+    least, most = (float(text) for text in re.findall(r"about ([\d.]+) requests/s", hosts.changes[0])[::-1])
+    asked = [ask(two_hosts(tmp_path), rate=rate, slos=(slo,), host_gpus=4) for rate in (least, least + 0.2, most)]
+    assert [each.gpus for each in asked] == [8, 12, 12]
+
+
+def test_imports_carry_no_more_at_random_than_in_their_loops(tmp_path):
+    """Between percentiles shares are a guess, and the guess had the SLO kept far beyond its edge."""
+    rows = [(1, 10, 100000, 110000, 120000, 130000), (8, 60, 120000, 200000, 250000, 258000)]
+    file = p95_of(tmp_path / "x.csv", [*rows, (64, 120, 210000, 258000, 400000, 990000)])
+    slo = Slo.parse("p95 runtime <= 259ms")
+    found, evenly = (
+        ask(read_perf_analyzer(file, gpus=1).levels, rate=500, slos=(slo,), process=process)
+        for process in ("poisson", "constant")
+    )
+    assert found.capacity_rate <= found.details["at_random"]["closed"]
+    assert found.gpus >= evenly.gpus
+
+
+def test_a_target_that_is_overrun_keeps_what_its_larger_levels_keep(tmp_path):
+    """From four users on it answers a third less, and keeps the SLO all the same: who comes then is not lost."""
+    rows = [(1, 50, 20000, 20000, 20000, 21000), (2, 60, 33000, 34000, 35000, 36000)]
+    rows += [(4, 40, 100000, 110000, 120000, 130000), (8, 40, 200000, 210000, 220000, 230000)]
+    levels = read_perf_analyzer(p95_of(tmp_path / "x.csv", rows), gpus=1).levels
+    found = ask(levels, rate=35, slos=(Slo.parse("p95 runtime <= 150ms"),))
+    assert 25 < found.capacity_rate < 40
 
 
 def test_a_rate_beyond_anything_has_no_number():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpusize.analysis.failed_requests import misses_by_failures, told_requests
 from gpusize.analysis.throughput import rates_of
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
     from gpusize.analysis.slo import Slo
 
-__all__ = ["Capacity", "Found", "capacities"]
+__all__ = ["Capacity", "Carried", "Found", "capacities"]
 
 LEAST_SE: Final = 0.005
 """Relative standard error below which no capacity is believed, however little its levels scatter."""
@@ -60,6 +60,18 @@ class Capacity:
     gap: tuple[float, float] | None = None
     at_random: ArrivalsAtRandom | None = None
 
+    def needed(self, wanted: float) -> float:
+        """What a closed loop has to answer for ``wanted`` to be carried; inf where no number of GPUs does."""
+        return wanted if self.at_random is None else self.at_random.closed_rate(wanted)
+
+
+class Carried(NamedTuple):
+    """A load that so many GPUs were seen to carry; ``at_random``: that follows from their closed loops instead."""
+
+    gpus: int
+    load: float
+    at_random: bool = False
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -67,23 +79,27 @@ class Found:
 
     Attributes:
         capacities: of the counts whose levels show one.
-        kept: (count, load) where the largest level keeps the SLO still: their capacity is not below that.
+        kept: what counts carry whose largest level keeps the SLO still: their capacity is not below that.
         missing: why counts have none.
         next_levels: concurrencies that would show it.
     """
 
     capacities: tuple[Capacity, ...]
-    kept: tuple[tuple[int, float], ...]
+    kept: tuple[Carried, ...]
     missing: tuple[str, ...]
     next_levels: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Curve:
-    """Throughput of a closed loop: non-decreasing rates over the concurrency, and how much levels scatter about it."""
+    """Throughput of a closed loop: non-decreasing rates over the concurrency, and how much levels scatter about it.
+
+    ``all`` goes on where the target is overrun.
+    """
 
     users: tuple[float, ...]
     rates: tuple[float, ...]
+    all: tuple[tuple[float, float], ...]
     squares: float
     freedom: int
     own: tuple[float, ...]
@@ -116,7 +132,7 @@ def capacities(levels: Sequence[LevelData], slo: Slo | None, *, rate: bool, at_r
     found: list[Capacity] = []
     missing: list[str] = []
     follow: set[int] = set()
-    kept: list[tuple[int, float]] = []
+    kept: list[Carried] = []
     for gpus in sorted(groups):
         closed = [lv for lv in groups[gpus] if lv.concurrency]
         opened = [lv for lv in groups[gpus] if not lv.concurrency]
@@ -131,17 +147,18 @@ def capacities(levels: Sequence[LevelData], slo: Slo | None, *, rate: bool, at_r
             missing.append(f"{gpus_text(gpus)}: {one.why}")
             follow |= set(one.next_levels)
             if one.kept is not None:
-                kept.append((gpus, one.kept))
+                kept.append(Carried(gpus, one.kept, one.at_random))
     return Found(tuple(found), tuple(kept), tuple(missing), tuple(sorted(follow)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Unknown:
-    """Why a count has no capacity, the concurrencies to measure, and the load that it carries at least."""
+    """Why a count has no capacity, the concurrencies to measure, and what it carries at least, as in `Carried`."""
 
     why: str
     next_levels: tuple[int, ...] = ()
     kept: float | None = None
+    at_random: bool = False
 
 
 def _of_users(gpus: int, closed: Sequence[LevelData], slo: Slo | None) -> Capacity | _Unknown:
@@ -172,8 +189,8 @@ def _of_rate(
         SloLimit("above", max(float(lv.concurrency or 0) for lv in closed)) if slo is None else slo_limit(closed, slo)
     )
 
-    def queue(load: float) -> ArrivalsAtRandom | None:
-        return ArrivalsAtRandom.of(curve.users, curve.rates, closed, slo, load) if at_random and slo else None
+    def queue(load: float, edge: float | None = None) -> ArrivalsAtRandom | None:
+        return ArrivalsAtRandom.of(curve.all, closed, slo, load, edge) if at_random and slo is not None else None
 
     if bound.kind == "above" and _levelled_off(closed):
         load = curve.rates[-1]
@@ -184,13 +201,14 @@ def _of_rate(
         top = round(bound.at)
         why = f"throughput still rises at concurrency {top}, its largest level"
         asked = queue(curve.rates[-1])
-        return _Unknown(why, (2 * top, 4 * top), curve.rates[-1] if asked is None else asked.most())
+        carried = curve.rates[-1] if asked is None else asked.most()
+        return _Unknown(why, (2 * top, 4 * top), carried, at_random=asked is not None)
     if bound.kind != "found":
         return _without(bound, closed, slo, None)
     load = curve.at(bound.at)
     around = (curve.at(bound.right) - curve.at(bound.left)) / (bound.right - bound.left)
     se = math.hypot(around * bound.se, load * max(curve.own_at(bound.at), scatter, LEAST_SE))
-    return Capacity(gpus, load, se, bound.at, "closed", at_random=queue(load))
+    return Capacity(gpus, load, se, bound.at, "closed", at_random=queue(load, bound.at))
 
 
 def _gap(at: SloLimit) -> tuple[float, float] | None:
@@ -252,12 +270,14 @@ def _curve(closed: Sequence[LevelData]) -> _Curve | None:
     peak = max(range(len(raw)), key=raw.__getitem__)
     # From the first level on that is far below the peak, more users bring less.
     last = next((k for k in range(peak + 1, len(raw)) if raw[k] < (1 - FALL) * raw[peak]), len(raw))
+    beyond = tuple(zip(users[last:], raw[last:], strict=True))
     users, raw = users[:last], raw[:last]
     rising = [-value for value in decreasing([-value for value in raw], [1.0] * len(raw))]
     squares = sum((value / smooth - 1) ** 2 for value, smooth in zip(raw, rising, strict=True))
     freedom = len(raw) - len(set(rising))
     own = [_own_se(rates[load][1]) for load in users]
-    return _Curve(tuple(users), tuple(rising), squares, freedom, tuple(own))
+    every = (*zip(users, rising, strict=True), *beyond)
+    return _Curve(tuple(users), tuple(rising), every, squares, freedom, tuple(own))
 
 
 def _scatter(curves: Sequence[_Curve]) -> float:

@@ -16,18 +16,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpusize.analysis.throughput import is_brief
-from gpusize.estimate.capacities import Capacity, capacities
+from gpusize.estimate.capacities import Capacity, Carried, capacities
 from gpusize.estimate.laws import LAWS, Count, Point, count_for, fit
 from gpusize.estimate.question import FUZZ, IN_FLIGHT, SCALING, Estimate, Question, binding, gpus_text
 from gpusize.estimate.slo_limit import slo_limit
 from gpusize.estimate.users_in_flight import PAUSING, UsersInFlight
-from gpusize.estimate.ways_to_scale import in_host, options, unit_of, whole_hosts
+from gpusize.estimate.ways_to_scale import Option, in_host, options, unit_of, whole_hosts
 
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
     from gpusize.analysis.slo import Slo
     from gpusize.estimate.arrivals_at_random import ArrivalsAtRandom
-    from gpusize.estimate.laws import Law
 
 __all__ = ["EXTRAPOLATED", "Scaling"]
 
@@ -89,54 +88,56 @@ class Scaling:
         if not whole:
             why = "; ".join(found.missing) or f"nothing was measured with a multiple of {gpus_text(per)}"
             refused = replace(base, reason=f"no count has a capacity: {why}")
-            return _carried_still(refused, _kept_at_rates(levels, slo, per), wanted, question)
+            return _carried_still(refused, _kept_at_rates(levels, slo, question), wanted, question)
+        if any(c.how == "open" for c in whole):
+            # Those at rates are of requests that come at random: so have the others to be, for one law.
+            whole = [_as_open(c) for c in whole]
         points = [Point(c.gpus // per, c.load, c.se) for c in whole]
         top = whole[-1]
         users = UsersInFlight.of([lv for lv in levels if lv.gpus == top.gpus], question)
         pauses = question.rate is None and bool(users.rates)
         if pauses:
             wanted = users.most(top.load)
-        # What the laws are of: of requests that come at random more than comes of them.
-        needed = wanted if top.at_random is None else top.at_random.closed_rate(wanted)
-        if math.isinf(needed):
-            return replace(base, reason=NO_NUMBER)
-        count = count_for(points, needed)
-        if top.at_random is not None and count.low is not None:
-            # They may come as evenly as in the closed loops: fewer are surely not enough only where these say so.
-            count = replace(count, low=count_for(points, wanted).low)
-        answered = _answered(base, question, whole, points, count, needed)
-        if top.at_random is not None:
-            answered = _at_random(answered, count.law, per, top.at_random, wanted / needed)
-        if pauses:
+        count = _count(points, top, wanted)
+        proportional = count is not None and count.law.sigma == count.law.kappa == 0 and not question.host_gpus
+        kept = [each for each in found.kept if each.gpus % per == 0 and each.load > 0]
+        # Beside closed loops; where rates alone were measured they are among the others.
+        kept += _kept_at_rates(levels, slo, question) if top.at_random is not None else []
+        answered = (
+            replace(base, reason=NO_NUMBER)
+            if count is None
+            else _answered(base, question, whole, points, count, wanted, kept)
+        )
+        if pauses and count is not None:
             fewest, most = (
-                _answered(base, question, whole, points, count_for(points, load), load)
+                _answered(base, question, whole, points, count_for(points, load), load, kept)
                 for load in (users.mean(top.load), users.surely(top.load))
             )
             texts = tuple(PAUSING if text == IN_FLIGHT else text for text in answered.assumptions)
             answered = replace(answered, assumptions=texts, gpus_low=fewest.gpus_low, gpus_high=most.gpus_high)
-        proportional = count.law.sigma == count.law.kappa == 0 and not question.host_gpus
-        kept = [
-            (gpus, load)
-            for gpus, load in found.kept
-            if gpus % per == 0 and load > 0 and (proportional or load >= wanted)
-        ]
-        carried = _no_more(answered, kept, wanted, at_random=at_random)
-        if not at_random:
-            return carried
-        rates = [(gpus, load) for gpus, load in _kept_at_rates(levels, slo, per) if proportional or load >= wanted]
-        return _no_more(carried, rates, wanted)
+        return _no_more(answered, [each for each in kept if proportional or each.load >= wanted], wanted)
 
 
-def _at_random(answered: Estimate, law: Law, per: int, queue: ArrivalsAtRandom, busy: float) -> Estimate:
-    """The answer with what is carried of requests that come at random."""
-    counts = [n for n in (answered.gpus, (answered.gpus or 0) - per) if n]
-    most = queue.most()
-    found = {
-        "carries": [{"gpus": n, "load": queue.most(law.at(n / per) / queue.capacity)} for n in counts],
-        "at_random": {"carried": most, "closed": queue.capacity, "busy": busy},
-    }
-    texts = tuple(AT_RANDOM if text == CLOSED else text for text in answered.assumptions)
-    return replace(answered, capacity_rate=most, assumptions=texts, details=answered.details | found)
+def _count(points: Sequence[Point], top: Capacity, wanted: float) -> Count | None:
+    """The law's count; None where no number carries as much at random.
+
+    Laws are of closed loops, and of requests that come at random more than comes of them is wanted. As these may come
+    as evenly as in the loops, fewer are surely not enough only where the loops say so.
+    """
+    needed = top.needed(wanted)
+    if math.isinf(needed):
+        return None
+    count = count_for(points, needed)
+    if top.at_random is None or count.low is None:
+        return count
+    return replace(count, low=count_for(points, wanted).low)
+
+
+def _as_open(c: Capacity) -> Capacity:
+    """A rate from a closed loop as one of requests that come at random; as it is where that is not asked for."""
+    if c.at_random is None or not (most := c.at_random.most()) > 0:
+        return c
+    return replace(c, load=most, se=c.se * most / c.load, at_random=None)
 
 
 def _answered(
@@ -146,11 +147,16 @@ def _answered(
     points: Sequence[Point],
     count: Count,
     wanted: float,
+    kept: Sequence[Carried],
 ) -> Estimate:
     per, largest = question.gpus_per_replica, found[-1]
     choices = options(found, count, wanted, question)
-    chosen = whole_hosts(question, found, count, wanted) if question.host_gpus else in_host(count, wanted, question)
+    if question.host_gpus:
+        chosen = whole_hosts(question, found, count, wanted)
+    else:
+        chosen = in_host(count, largest.needed(wanted), question, closed=largest.at_random is not None)
     users = largest.load if question.rate is None else largest.users
+    details = _details(found, points, count, wanted, question) | {"options": [each.to_json() for each in choices]}
     base = replace(
         base,
         tested_gpus=largest.gpus,
@@ -161,18 +167,45 @@ def _answered(
         next_counts=chosen.next,
         gpus_low=chosen.low,
         gpus_high=chosen.high,
-        details=_details(found, points, count, wanted, question) | {"options": [each.to_json() for each in choices]},
+        details=details,
     )
+    if largest.at_random is not None:
+        base = _at_random(base, question, count, chosen, largest.at_random, kept)
     if chosen.gpus is None:
         hosts = [f"; {each.name}: {each.text}" for each in choices if each.gpus is not None][-1:]
         return replace(base, reason=chosen.text + "".join(hosts), outside_tested_range=True)
-    capacity = chosen.capacity or wanted
     return replace(
         base,
         gpus=chosen.gpus,
-        gpus_raw=chosen.gpus * wanted / capacity,
+        gpus_raw=chosen.gpus * chosen.needed / (chosen.capacity or chosen.needed),
         outside_tested_range=not question.host_gpus and count.beyond,
     )
+
+
+def _at_random(
+    base: Estimate, question: Question, count: Count, chosen: Option, queue: ArrivalsAtRandom, kept: Sequence[Carried]
+) -> Estimate:
+    """The answer with what is carried of requests that come at random: by the queue, and at least as was seen."""
+    host, step = question.host_gpus, question.gpus_per_replica
+    if host is not None and chosen.gpus is not None and chosen.gpus > host:
+        step = host
+
+    def seen(gpus: int) -> float:
+        return max((each.load for each in kept if not each.at_random and each.gpus <= gpus), default=0.0)
+
+    def carried(gpus: int) -> float:
+        by_hosts = step == host and chosen.gpus is not None and chosen.capacity is not None
+        closed = (chosen.capacity or 0.0) * gpus / (chosen.gpus or 1) if by_hosts else count.law.at(gpus / step)
+        return max(queue.most(closed / queue.capacity), seen(gpus))
+
+    counts = [] if chosen.gpus is None else [n for n in (chosen.gpus, chosen.gpus - step) if n > 0]
+    most = max(queue.most(), seen(base.tested_gpus))
+    texts = tuple(AT_RANDOM if text == CLOSED else text for text in base.assumptions)
+    found = {
+        "carries": [{"gpus": n, "load": carried(n)} for n in counts],
+        "at_random": {"carried": most, "closed": queue.capacity},
+    }
+    return replace(base, capacity_rate=most, assumptions=texts, details=base.details | found)
 
 
 def _gap_text(c: Capacity) -> str:
@@ -181,73 +214,87 @@ def _gap_text(c: Capacity) -> str:
     return f"{gpus_text(c.gpus)}: nothing was measured between {where}, where the capacity lies"
 
 
-def _no_more(
-    answered: Estimate, kept: Sequence[tuple[int, float]], wanted: float, *, at_random: bool = False
-) -> Estimate:
-    """The answer, unless fewer GPUs were seen to carry what is wanted: those are enough, whatever a law says.
+def _no_more(answered: Estimate, kept: Sequence[Carried], wanted: float) -> Estimate:
+    """The answer, unless fewer GPUs carry what is wanted: those are enough, whatever a law says.
 
-    ``kept`` has numbers of GPUs and the load that each was seen to carry; of less than is wanted, so many times it.
-    ``at_random``: that was not seen but follows from their closed loops.
+    Of counts that carry less than is wanted, so many times as many.
     """
-    times = {gpus: max(1, math.ceil(wanted / load - FUZZ)) for gpus, load in kept}
-    # Of as many the one that was measured, not the one in proportion.
-    least, _, gpus, load = min(((times[n] * n, times[n], n, load) for n, load in kept), default=(None, 0, 0, 0.0))
-    if least is None or (answered.gpus is not None and answered.gpus <= least):
+    times = [max(1, math.ceil(wanted / each.load - FUZZ)) for each in kept]
+    # Of as many the one that was measured, not the one in proportion, nor one by its closed loops.
+    found = [(n * each.gpus, n, each.at_random, each) for n, each in zip(times, kept, strict=True)]
+    if not found:
         return answered
-    if times[gpus] > 1:
-        return _in_proportion(answered, least, gpus, load, wanted, at_random=at_random)
+    least, n, _, best = min(found)
+    if answered.gpus is not None and answered.gpus <= least:
+        return answered
+    if n > 1:
+        return _in_proportion(answered, least, best, wanted)
     fewer = "" if least == 1 else "; fewer may be, as their own capacity is not known"
-    how = ("was", "were") if not at_random else ("is", "are")
-    seen = "measured to be enough" if not at_random else "enough by the closed loops"
-    text = f"{gpus_text(least)} {how[least > 1]} {seen}{fewer}"
+    if best.at_random:
+        text = f"{gpus_text(least)} {'is' if least == 1 else 'are'} enough by the closed loops{fewer}"
+    else:
+        text = f"{gpus_text(least)} {'was' if least == 1 else 'were'} measured to be enough{fewer}"
     return replace(
         answered,
         gpus=least,
-        gpus_raw=least * wanted / load,
+        gpus_raw=least * wanted / best.load,
         gpus_high=least,
         # What the law says of fewer was just overruled.
         gpus_low=None if answered.gpus_low is None or answered.gpus_low >= least else answered.gpus_low,
         reason=None,
         outside_tested_range=False,
         warnings=(text, *answered.warnings),
+        details=answered.details | _carries_at_least(answered, best),
     )
 
 
-def _kept_at_rates(levels: Sequence[LevelData], slo: Slo | None, per: int) -> list[tuple[int, float]]:
-    """(GPUs, the largest rate) of counts that kept up with all rates; users who wait for answers come more evenly."""
+def _carries_at_least(answered: Estimate, best: Carried) -> dict[str, Any]:
+    """That this many carry what they were seen to, in place of what the law says of another number."""
+    return {"carries": [{"gpus": best.gpus, "load": best.load}]} if "at_random" in answered.details else {}
+
+
+def _kept_at_rates(levels: Sequence[LevelData], slo: Slo | None, question: Question) -> list[Carried]:
+    """The largest rate of counts that kept up with all rates; users who wait for answers come more evenly."""
+    per = question.gpus_per_replica
     kept = []
     for gpus in sorted({level.gpus for level in levels if level.gpus % per == 0}):
-        rates = [level for level in levels if level.gpus == gpus and not level.concurrency]
+        rates = [
+            level for level in levels if level.gpus == gpus and not level.concurrency and _as_asked(level, question)
+        ]
         # Requests that were due for less time than they took were never all in flight.
         limit = slo_limit([level for level in rates if level.imported or not is_brief(level)], slo)
         if limit.kind == "above" and limit.at > 0:
-            kept.append((gpus, limit.at))
+            kept.append(Carried(gpus, limit.at))
     return kept
 
 
-def _carried_still(refused: Estimate, kept: Sequence[tuple[int, float]], wanted: float, question: Question) -> Estimate:
+def _as_asked(level: LevelData, question: Question) -> bool:
+    """Whether requests came no more evenly than those that are asked for."""
+    return question.process == "constant" or (level.setting.get("process") or "poisson") == "poisson"
+
+
+def _carried_still(refused: Estimate, kept: Sequence[Carried], wanted: float, question: Question) -> Estimate:
     """What follows where every measured rate is kept up with: as many as carry the load, or how many at most."""
     if question.rate is None or question.host_gpus:
         return refused
-    found = _no_more(refused, [(gpus, load) for gpus, load in kept if load >= wanted], wanted)
+    found = _no_more(refused, [each for each in kept if each.load >= wanted], wanted)
     if found.answered or not kept:
         return found
-    times = {gpus: math.ceil(wanted / load - FUZZ) for gpus, load in kept}
-    most, gpus, load = min((times[gpus] * gpus, gpus, load) for gpus, load in kept)
+    most, best = min((math.ceil(wanted / each.load - FUZZ) * each.gpus, each) for each in kept)
     text = (
-        f"So at most {gpus_text(most)} are needed, if capacity grows in proportion from {load:g} requests/s on "
-        f"{gpus_text(gpus)}"
+        f"So at most {gpus_text(most)} are needed, if capacity grows in proportion from {best.load:g} requests/s on "
+        f"{gpus_text(best.gpus)}"
     )
     return replace(refused, gpus_high=most, reason=f"{refused.reason}. {text}")
 
 
-def _in_proportion(
-    answered: Estimate, least: int, gpus: int, load: float, wanted: float, *, at_random: bool = False
-) -> Estimate:
-    """The answer with as many as follow in proportion from what ``gpus`` were seen to carry: still extrapolated."""
+def _in_proportion(answered: Estimate, least: int, best: Carried, wanted: float) -> Estimate:
+    """The answer with as many as follow in proportion from what ``best`` carries: still extrapolated."""
+    gpus, load = best.gpus, best.load
     seen = f"{load:g}, the largest load of {gpus_text(gpus)}, was carried still"
-    if at_random:
-        seen = f"by the closed loops {gpus_text(gpus)} carry {load:.4g} requests/s that come at random"
+    if best.at_random:
+        carry = "carries" if gpus == 1 else "carry"
+        seen = f"by the closed loops {gpus_text(gpus)} {carry} {load:.4g} requests/s that come at random"
     texts = [f"{seen}: in proportion {gpus_text(least)} are enough; fewer may be, as their own capacity is not known"]
     if least > FAR * gpus:
         texts.append(f"{EXTRAPOLATED}{least / gpus:.3g} times the largest count that was measured")
@@ -304,14 +351,14 @@ def _warnings(count: Count, points: Sequence[Point], per: int, question: Questio
 def _details(
     found: Sequence[Capacity], points: Sequence[Point], count: Count, wanted: float, question: Question
 ) -> dict[str, Any]:
-    per, law = question.gpus_per_replica, count.law
+    per, law, needed = question.gpus_per_replica, count.law, found[-1].needed(wanted)
     counts = len({p.count for p in points})
     # Parameters that do not pay are 0 in the law; their intervals say what they may be all the same.
     own = count.fit if counts > 2 else fit(points, law.name)
     smallest = found[0].load / found[0].gpus
     laws = {name: fit(points, name).law for name in LAWS[:counts]}
     return {
-        "unit": unit_of(question),
+        "unit": unit_of(question, closed=found[-1].at_random is not None),
         "counts": [
             {
                 "gpus": c.gpus,
@@ -335,5 +382,5 @@ def _details(
             "peak_capacity": law.limit,
             "gpus_per_unit": per,
         },
-        "gpus_by_law": {name: None if (n := each.smallest(wanted)) is None else n * per for name, each in laws.items()},
+        "gpus_by_law": {name: None if (n := each.smallest(needed)) is None else n * per for name, each in laws.items()},
     }

@@ -69,7 +69,8 @@ def _carried(answer: Estimate, question: Question, gpus: int, load: float) -> fl
     if law is None or answer.method != SCALING or question.host_gpus is not None:
         return load * gpus / (answer.gpus_raw or gpus)
     # A law is of closed loops: of requests that come at random less is carried.
-    busy = float((answer.details.get("at_random") or {}).get("busy", 1.0))
+    tested = answer.details.get("at_random")
+    busy = 1.0 if not tested else tested["carried"] / tested["closed"]
     return busy * Law(law["name"], law["one"], law["sigma"], law["kappa"]).at(gpus / law["gpus_per_unit"])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from gpusize.estimate.capacities import Capacity
@@ -29,6 +29,7 @@ class Option:
         next: numbers of GPUs that are worth measuring.
         text: all of it in words.
         capacity: load that ``gpus`` carry.
+        needed: load that they have to carry: of requests that come at random more than comes.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Option:
     next: tuple[int, ...]
     text: str
     capacity: float | None = None
+    needed: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Plain fields."""
@@ -46,8 +48,8 @@ class Option:
 
 def options(found: Sequence[Capacity], count: Count, wanted: float, question: Question) -> list[Option]:
     """Every way, first that in one host; of copies of what was measured those of the largest and the cheapest count."""
-    ways = [in_host(count, wanted, question)]
-    copies = [_copies(c.gpus, c.load, c.se, wanted) for c in found]
+    ways = [in_host(count, found[-1].needed(wanted), question, closed=found[-1].at_random is not None)]
+    copies = [_copies(c.gpus, c.load, c.se, wanted, c.needed(wanted)) for c in found]
     cheapest = min(copies, key=lambda each: each.gpus or 0)
     kept = [cheapest, copies[-1]] if len(copies) > 1 else []
     if question.host_gpus:
@@ -58,9 +60,12 @@ def options(found: Sequence[Capacity], count: Count, wanted: float, question: Qu
     return ways
 
 
-def in_host(count: Count, wanted: float, question: Question) -> Option:
-    """More GPUs in the host that was measured: the law's count."""
-    per, unit = question.gpus_per_replica, unit_of(question)
+def in_host(count: Count, needed: float, question: Question, *, closed: bool = False) -> Option:
+    """More GPUs in the host that was measured: the law's count.
+
+    ``closed``: the law is of closed loops, though requests come at random.
+    """
+    per, unit = question.gpus_per_replica, unit_of(question, closed=closed)
     low, high = _times(count.low, per), _times(count.high, per)
     follow = tuple(n * per for n in count.next)
     name = "more GPUs in that host"
@@ -70,14 +75,14 @@ def in_host(count: Count, wanted: float, question: Question) -> Option:
         text = f"perhaps never: {_NAMES[count.law.name]} they carry at most {limit:.4g} {unit}{at}"
         if low is not None:
             text += f"; at least {gpus_text(low)} by the upper end of its interval"
-        return Option(name, None, low, None, follow, text)
+        return Option(name, None, low, None, follow, text, needed=needed)
     loss = ", as the loss is within the noise" if count.law.name == AMDAHL and count.law.sigma == 0 else ""
     text = f"{gpus_text(count.n * per)} {_NAMES[count.law.name]}{loss} ({_interval(low, high)})"
-    text += _perhaps(count, wanted, question)
-    return Option(name, count.n * per, low, high, follow, text, count.law.at(count.n))
+    text += _perhaps(count, needed, per, unit)
+    return Option(name, count.n * per, low, high, follow, text, count.law.at(count.n), needed)
 
 
-def _perhaps(count: Count, wanted: float, question: Question) -> str:
+def _perhaps(count: Count, needed: float, per: int, unit: str) -> str:
     """What speaks for it that there is no such number."""
     if count.high is not None:
         return ""
@@ -86,8 +91,7 @@ def _perhaps(count: Count, wanted: float, question: Question) -> str:
     if counts != 2:
         return "; by the lower end of the USL's interval no number is enough" if counts > 2 else ""
     least = worst(points)
-    n = least.smallest(wanted)
-    per, unit = question.gpus_per_replica, unit_of(question)
+    n = least.smallest(needed)
     if n is None:
         peak = gpus_text(max(1, round(least.peak)) * per)
         return f"; by the USL perhaps never, as it may peak at {least.limit:.4g} {unit} with {peak}"
@@ -98,45 +102,43 @@ def whole_hosts(question: Question, found: Sequence[Capacity], count: Count, wan
     """Whole hosts of so many GPUs as the question says, by their measured capacity, else by the law's."""
     gpus, per = question.host_gpus or found[-1].gpus, question.gpus_per_replica
     known = next((c for c in found if c.gpus == gpus), None)
+    closed = found[-1].at_random is not None
     if known is not None:
-        load, se = known.load, known.se
+        load, se, needed = known.load, known.se, known.needed(wanted)
     else:
         low, high = count.fit.capacity(gpus // per)
         load = count.law.at(gpus // per)
         se = max(high - load, load - low) / 1.96
-    if wanted <= load and count.n is not None and count.n * per < gpus:
-        inside = in_host(count, wanted, question)
+        needed = found[-1].needed(wanted)
+    if needed <= load and count.n is not None and count.n * per < gpus:
+        inside = in_host(count, found[-1].needed(wanted), question, closed=closed)
         high_gpus = gpus if inside.high is None else min(gpus, inside.high)
-        return Option(
-            f"one host of {gpus} GPUs", inside.gpus, inside.low, high_gpus, inside.next, inside.text, inside.capacity
-        )
-    way = _copies(gpus, load, se, wanted)
+        return replace(inside, name=f"one host of {gpus} GPUs", high=high_gpus)
+    way = _copies(gpus, load, se, wanted, needed)
     if known is not None:
         return way
-    text = (
-        f"{way.text}; hosts of {gpus} were not measured: {load:.4g} {unit_of(question)} each {_NAMES[count.law.name]}"
-    )
-    return Option(way.name, way.gpus, way.low, way.high, (gpus,), text, way.capacity)
+    of = f"{load:.4g} {unit_of(question, closed=closed)} each {_NAMES[count.law.name]}"
+    return replace(way, next=(gpus,), text=f"{way.text}; hosts of {gpus} were not measured: {of}")
 
 
-def _copies(gpus: int, load: float, se: float, wanted: float) -> Option:
-    """Copies of a host whose capacity is known."""
-    hosts, low, high = hosts_for(load, se, wanted)
+def _copies(gpus: int, load: float, se: float, wanted: float, needed: float) -> Option:
+    """Copies of a host whose capacity is known; fewer are surely not enough only where ``wanted`` says so."""
+    hosts, _, high = hosts_for(load, se, needed)
+    low = hosts_for(load, se, wanted)[1]
     total = hosts * gpus
     sides = _interval(low * gpus, _times(high, gpus))
     text = f"{hosts} x {gpus} = {gpus_text(total)} ({sides})"
     follow = (2 * gpus,) if hosts > 1 else ()
     if follow:
         text += "; measure two such hosts together"
-    return Option(
-        f"whole hosts of {gpus_text(gpus)}", total, low * gpus, _times(high, gpus), follow, text, hosts * load
-    )
+    name = f"whole hosts of {gpus_text(gpus)}"
+    return Option(name, total, low * gpus, _times(high, gpus), follow, text, hosts * load, needed)
 
 
-def unit_of(question: Question) -> str:
-    """Of what is carried: users who pause are not all in flight."""
+def unit_of(question: Question, *, closed: bool = False) -> str:
+    """Of what is carried: users who pause are not all in flight; ``closed``: of closed loops, for a rate."""
     if question.rate is not None:
-        return "requests/s"
+        return "requests/s in the closed loop" if closed else "requests/s"
     return "users" if question.think == "none" else "in flight"
 
 
