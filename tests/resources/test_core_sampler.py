@@ -329,3 +329,29 @@ def test_shared_memory_is_divided_at_its_highest() -> None:
     assert frame["mem_bytes"].max() > 128 * MIB
     assert divided["mem_bytes"].max() > 0.93 * frame["mem_bytes"].max()
     assert 64 * MIB < divided["mem_pss_bytes"].max() < 100 * MIB
+
+
+def test_pages_that_are_copied_on_writing_are_divided_no_more() -> None:
+    """A child writes to the 48 MiB that it shares: no more is resident than before, and twice as much is needed."""
+    code = (
+        f"x = bytearray(os.urandom(1)) * (48 * {MIB})\nhere, there = os.pipe()\nback, forth = os.pipe()\n"
+        "other = os.fork()\nat = range(0, len(x), 4096)\n"
+        "if not other:\n    sum(x[each] for each in at)\n    os.write(there, b'.')\n    os.read(back, 1)\n"
+        "    for each in at: x[each] = 1\n    os.write(there, b'.')\n    time.sleep(60)\n"
+        "os.read(here, 1)\nsay('read')\nwait()\nos.write(forth, b'.')\nos.read(here, 1)\nsay('written')\nwait()\n"
+        "os.kill(other, 9)\nos.waitpid(other, 0)\n"
+    )
+
+    def divided() -> int:
+        return json.loads(samples.facts())["sources"]["it"]["last"]["mem_pss_bytes"] or 0
+
+    with child(code) as process:
+        samples = sampler({"name": "it", "kind": "process", "pid": process.pid, "pss": True})
+        go(process)
+        assert heard(process) == "read"
+        until(lambda: 48 * MIB < divided() < 80 * MIB)
+        go(process)
+        assert heard(process) == "written"
+        until(lambda: divided() > 96 * MIB)
+        go(process)
+    stopped(samples)

@@ -449,6 +449,29 @@ def test_memory_that_still_grew_when_sampling_ended_is_a_doubt(memory, grows):
     assert usage_of(workload(lambda _: 0.1, 8.0, memory=memory)).memory.growing_bytes_per_s is None
 
 
+@pytest.mark.parametrize("cache, grows", [(lambda t: 200 * t, None), (lambda _: 0, 30.0)])
+def test_files_that_are_read_are_no_memory_that_grows(cache, grows):
+    """A container that reads a data set fills the page cache, which it may lose at any time."""
+    times = [k * 20 * MS for k in range(400)]
+    held = [(200 + (0 if grows is None else 30 * t / S)) for t in times]
+    columns = {
+        "t_ns": times,
+        "mem_bytes": [round((each + cache(t / S)) * MIB) for each, t in zip(held, times, strict=True)],
+        "mem_inactive_file_bytes": [round(cache(t / S) * MIB) for t in times],
+        "mem_active_file_bytes": [0] * 400,
+        "cpu_ns": [0] * 400,
+    }
+    found = usage_of(readings(columns, kind="cgroup", begun_ns=0)).memory.growing_bytes_per_s
+    assert (found is None) if grows is None else (found == pytest.approx(grows * MIB, rel=0.05))
+
+
+def test_what_the_kernel_saw_between_readings_is_added_to_divided_memory():
+    """A spike of one process that no reading met: by the kernel's mark it had 1,000 MiB."""
+    made = shared([500] * 20, [490] * 20, one=1000)
+    assert usage_of(made).memory.proportional_unseen_bytes == 500 * MIB
+    assert recommend([Execution.of(made)]).mem_bytes == 1152 * MIB
+
+
 def shared(resident, proportional, one):
     times = [k * 20 * MS for k in range(len(resident))]
     columns = {

@@ -15,6 +15,8 @@ pub struct Stat {
     pub waited_for: bool,
     /// Its parent.
     pub parent: u32,
+    /// Pages that it came to have without a disk: touched first, or copied from one that it shared.
+    pub faults: i64,
     /// CPU time of its own, threads that have ended included.
     pub user_ns: i64,
     /// The same in the kernel.
@@ -39,7 +41,8 @@ pub fn stat(text: &[u8]) -> Option<Stat> {
     // From field 4 on; 19 and 20 (priority, nice) may be negative and are not used.
     let mut next = |skip: usize| fields.nth(skip).and_then(number);
     let parent = next(0)? as u32;
-    let user = next(9)?;
+    let faults = next(5)?;
+    let user = next(3)?;
     let (system, children_user, children_system) = (next(0)?, next(0)?, next(0)?);
     let threads = next(2)?;
     let start = next(1)?;
@@ -48,6 +51,7 @@ pub fn stat(text: &[u8]) -> Option<Stat> {
         ended: matches!(state, b"Z" | b"X"),
         waited_for: state == b"X",
         parent,
+        faults,
         user_ns: user * USER_TICK_NS,
         system_ns: system * USER_TICK_NS,
         children_user_ns: children_user * USER_TICK_NS,

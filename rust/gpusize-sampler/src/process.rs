@@ -24,8 +24,10 @@ use gpusize_base::error::{Error, Result};
 const FEW_THREADS: i64 = 16;
 /// So many processes keep a descriptor; the others are opened each time.
 const MOST_OPEN: usize = 256;
-/// Proportional memory is also worked out whenever resident memory is more than at any look by one part of so many.
+/// Proportional memory is also worked out whenever one part of so many of the resident memory is new.
 const PSS_GROWN: i64 = 16;
+/// After a look at proportional memory there is none for so many times as long as it took.
+const PSS_RESTS: i64 = 9;
 
 /// A tree of processes. Who has been seen in it stays in it, whoever its parent becomes.
 #[derive(Debug)]
@@ -52,8 +54,12 @@ pub struct Process {
     status_at_bytes: i64,
     pss_every_ns: Option<i64>,
     pss_due_ns: i64,
-    /// The most resident memory at any look at proportional memory.
+    /// The most resident memory at any look at proportional memory, and page faults of all at the last one.
     pss_at_bytes: i64,
+    pss_at_faults: i64,
+    /// Before then no further look is taken, so that looks take a tenth of the time at most.
+    pss_rests_ns: i64,
+    faults: i64,
     buffer: Buffer,
     /// Of the cgroup that the process was in when it was asked for, which it may share.
     limits: WatchedLimits,
@@ -89,6 +95,9 @@ impl Process {
             pss_every_ns,
             pss_due_ns: i64::MIN,
             pss_at_bytes: 0,
+            pss_at_faults: 0,
+            pss_rests_ns: i64::MIN,
+            faults: 0,
             buffer: Buffer::default(),
             limits: WatchedLimits::of_a_part(),
             ends: if live { Ends::of_process(pid) } else { Ends::default() },
@@ -167,7 +176,7 @@ impl Process {
     /// bring the time of those born meanwhile all at once, as more than the CPUs can have given since the reading before.
     fn count(&mut self, reading: &mut Reading, searched: bool) {
         let mut sums = [Found::default(); 3];
-        let (mut pages, mut threads) = (0, 0);
+        let (mut pages, mut threads, mut faults) = (0, 0, 0);
         let mut members = std::mem::take(&mut self.members);
         members.retain_mut(|member| {
             let before = (member.stat, member.own_ns);
@@ -183,6 +192,7 @@ impl Process {
                 }
                 if !member.stat.ended {
                     pages += member.stat.pages;
+                    faults += member.stat.faults;
                     threads += member.stat.threads;
                 }
             } else {
@@ -194,6 +204,7 @@ impl Process {
             there
         });
         self.members = members;
+        self.faults = faults;
         // Both of a parent's counters of its children are cut to whole hundredths of a second.
         let error = 2 * USER_TICK_NS;
         let cpu = [self.cpu.add(sums[0], error), self.user.add(sums[1], error), self.system.add(sums[2], error)];
@@ -242,6 +253,13 @@ impl Process {
                 reading.set(column, sum.max(self.last.get(column).unwrap_or(0)));
             }
         }
+    }
+
+    /// Whether proportional memory may be another by now: more is resident than at any look, or pages were touched or
+    /// copied, which more processes share, or fewer.
+    fn shared_anew(&self, mem_bytes: i64) -> bool {
+        let touched = (self.faults - self.pss_at_faults) * page_bytes();
+        mem_bytes > self.pss_at_bytes + self.pss_at_bytes / PSS_GROWN || touched > mem_bytes / PSS_GROWN
     }
 
     fn proportional(&mut self, reading: &mut Reading) {
@@ -328,11 +346,14 @@ impl Source for Process {
             self.details(reading);
         }
         if let Some(every_ns) = self.pss_every_ns
-            && (after >= self.pss_due_ns || mem_bytes > self.pss_at_bytes + self.pss_at_bytes / PSS_GROWN)
+            && (after >= self.pss_due_ns || (after >= self.pss_rests_ns && self.shared_anew(mem_bytes)))
         {
             self.pss_due_ns = after + every_ns;
             self.pss_at_bytes = self.pss_at_bytes.max(mem_bytes);
+            self.pss_at_faults = self.faults;
             self.proportional(reading);
+            let looked = now_ns();
+            self.pss_rests_ns = looked + PSS_RESTS * (looked - after);
         }
         if self.first.is_empty() {
             self.first = reading.clone();

@@ -62,7 +62,8 @@ def judged_run(run: Path) -> JudgedRun | None:
         found = {"gpu_hours": paid.get("gpu_hours"), "cost": paid.get("cost"), "attainment": told.get("attainment")}
         known = {name: float(value) for name, value in found.items() if value is not None}
         slos, duration_s = tuple(str(each) for each in told["slos"]), float(told["duration_s"])
-        share = float(paid.get("known_s", duration_s)) / duration_s if duration_s > 0 else 1.0
+        known_s = paid.get("known_s")
+        share = float(known_s) / duration_s if known_s is not None and duration_s > 0 else 1.0
         return JudgedRun(slos, str(told.get("currency") or ""), duration_s, known, share)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None

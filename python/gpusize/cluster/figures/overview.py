@@ -39,13 +39,13 @@ _LIVES: Final = (
     ("at work", "completed", style.GOOD),
 )
 _LOST_BY: Final = {
-    "failed": "failed",
-    "evicted": "evicted",
-    "deleted": "deleted",
-    "vanished": "deleted",
-    "refused": "submitted",
+    "failed": ("failed",),
+    "evicted": ("evicted", "preempted"),
+    "deleted": ("deleted",),
+    "vanished": ("deleted",),
+    "refused": (),
 }
-"""Outcomes after which a workload is not there any more, and the moment that says when."""
+"""Outcomes after which a workload is not there any more, and the moments that say when; else its submission."""
 _FAINT: Final = {"until its pods are there": 0.45, "at work": 0.35}
 _MOST_LIVES: Final = 160
 _FEWEST: Final = 20
@@ -270,9 +270,12 @@ def _gone(timed: Timed) -> dict[str, int]:
     told = {(workload, moment): int(at) for workload, moment, at in last.iter_rows() if at is not None}
     found: dict[str, int] = {}
     for workload, outcome, submitted in ends.select("workload", "outcome", "submitted_ns").iter_rows():
-        at = submitted if outcome == "refused" else told.get((workload, _LOST_BY[outcome]))
-        if at is not None:
-            found[workload] = int(at)
+        moments = _LOST_BY[outcome]
+        at = [told[workload, moment] for moment in moments if (workload, moment) in told]
+        if not moments and submitted is not None:
+            at = [int(submitted)]
+        if at:
+            found[workload] = max(at)
     return found
 
 

@@ -53,12 +53,12 @@ class AccessLog:
     def lengths(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
         """Pairs of prompt and answer, tokens from 1; None where fewer than 100 are said.
 
-        A row without the prompt's is left out, unless no row has them.
+        A row without the prompt's is left out, unless most rows have none.
         """
         import numpy as np
 
         told = np.isfinite(self.prompt)
-        known = np.isfinite(self.output) & (self.output >= 1) & (told if told.any() else True)
+        known = np.isfinite(self.output) & (self.output >= 1) & (told if told.mean() > 0.5 else True)
         if known.sum() < FEWEST:
             return None
         return np.maximum(1.0, np.nan_to_num(self.prompt[known], nan=1.0)), self.output[known]

@@ -382,7 +382,6 @@ def _warnings(
     if preempted >= 1:
         texts.append(f"servers preempted {preempted:,.0f} requests for lack of cache, which no model here covers")
     left = sum(production.steps.left_out.values())
-    texts += _sharing(production)
     if not _shared(production) and left > 0.1 * (left + len(production.steps)):
         texts.append(f"{left} steps were left out, as servers began again or scrapes were missed")
     return tuple(texts)

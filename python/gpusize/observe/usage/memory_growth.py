@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from gpusize.observe.usage.counter_curve import Span
-    from gpusize.observe.usage.readings import Readings
 
 __all__ = ["still_grew"]
 
@@ -19,10 +21,15 @@ NEAR: Final = 0.99
 """The end is at the peak where its highest reading is at least this share of it."""
 
 
-def still_grew(readings: Readings, span: Span) -> float | None:
+def still_grew(t: NDArray[np.int64], held: NDArray[np.int64], span: Span) -> float | None:
     """Bytes per second by which memory grew in the second half of a span, at whose end it was highest.
 
     By Theil and Sen's line through the highest readings of ten equal parts of it, where that surely rises (99 %).
+
+    Args:
+        t: times of readings in the span, ns, ascending; shape (n,).
+        held: bytes in use at them; shape (n,).
+        span: the stretch of time.
 
     Returns:
         None where it did not grow, or there are too few readings to tell.
@@ -31,9 +38,7 @@ def still_grew(readings: Readings, span: Span) -> float | None:
 
     from gpusize.analysis.detect.blocks import theil_sen
 
-    t, v = readings.array("mem_bytes")
-    inside = (t >= span.start_ns) & (t <= span.end_ns)
-    t, v = t[inside], v[inside].astype(np.float64)
+    v = held.astype(np.float64)
     if t.size < 2 * PARTS:
         return None
     half = span.start_ns + (span.end_ns - span.start_ns) / 2

@@ -11,7 +11,9 @@ from gpusize.observe.usage.memory_growth import still_grew
 from gpusize.observe.usage.usage_types import MemoryUsage
 
 if TYPE_CHECKING:
+    import numpy as np
     import polars as pl
+    from numpy.typing import NDArray
 
     from gpusize.observe.usage.readings import Readings
     from gpusize.observe.usage.source_facts import Facts
@@ -78,14 +80,25 @@ def memory_usage(readings: Readings, span: Span, *, cut: bool = False) -> Memory
         unseen_bytes=0 if whole or sampled is None else max(0, sampled - (_highest(told["mem_bytes"]) or 0)),
         swap_peak_bytes=_highest(inside["swap_bytes"]),
         proportional_peak_bytes=_highest(inside["mem_pss_bytes"]),
-        proportional_unseen_bytes=0 if seen is None or sampled is None else max(0, sampled - seen),
-        growing_bytes_per_s=None if facts.ended_ns is not None else still_grew(readings, span),
+        proportional_unseen_bytes=0 if seen is None else max(0, (peak or 0) - seen),
+        growing_bytes_per_s=None if facts.ended_ns is not None else still_grew(*_held(inside), span),
         limit_bytes=None if limit is None else limit.mem_bytes,
         limit_path=None if limit is None else limit.path,
         limit_events=None if events is None else round(events),
         oom_kills=None if kills is None else round(kills),
         lower_bound=_bound(readings, span, peak, events, kills),
     )
+
+
+def _held(inside: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Times, and memory at them that cannot be given back: without file cache, where readings tell it."""
+    import polars as pl
+
+    parts = inside.drop_nulls(["mem_bytes", "mem_inactive_file_bytes", "mem_active_file_bytes"])
+    if parts.is_empty():
+        whole = inside.drop_nulls(["mem_bytes"])
+        return whole["t_ns"].to_numpy(), whole["mem_bytes"].to_numpy()
+    return parts["t_ns"].to_numpy(), parts.select(hard_set().cast(pl.Int64)).to_series().to_numpy()
 
 
 def _highest(values: pl.Series) -> int | None:
