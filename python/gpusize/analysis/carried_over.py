@@ -19,7 +19,6 @@ from gpusize.analysis.delivery.intended import is_ramp
 from gpusize.analysis.detect import drift
 from gpusize.analysis.metrics import NS_PER_S
 from gpusize.analysis.steadiness import drift_of, growth_of
-from gpusize.base.frames import collected
 
 if TYPE_CHECKING:
     import numpy as np
@@ -160,5 +159,5 @@ def _times(level: LevelData) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     import polars as pl
 
     sent = pl.col("sent_ns").is_not_null() & pl.col("end_ns").is_not_null()
-    times = level.requests().filter(sent).select("due_ns", "end_ns").sort("due_ns").pipe(collected)
+    times = level.requests().filter(sent).select("due_ns", "end_ns").sort("due_ns").collect(engine="streaming")
     return times["due_ns"].to_numpy(), times["end_ns"].to_numpy()

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from gpusize.analysis.histograms import histogram_mean, histogram_quantiles
 from gpusize.analysis.metrics import NS_PER_S
-from gpusize.base.frames import collected
 from gpusize.records.schema import EVENTS, has_events, quantiles
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def gap_mean(level: LevelData) -> float | None:
     import polars as pl
 
     gaps = _gaps(level)
-    mean = None if gaps is None else gaps.select(pl.col(_GAP).mean()).pipe(collected).item()
+    mean = None if gaps is None else gaps.select(pl.col(_GAP).mean()).collect(engine="streaming").item()
     return histogram_mean(level, "itl") if mean is None else float(mean) / NS_PER_S
 
 

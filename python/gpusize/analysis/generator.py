@@ -10,7 +10,6 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpusize.analysis.metrics import NS_PER_S, metric
-from gpusize.base.frames import collected
 
 if TYPE_CHECKING:
     import numpy as np
@@ -166,7 +165,7 @@ def _longer_by(level: LevelData, part: str) -> Longer | None:
 
     late, runtime = metric(part).raw(), metric("runtime").raw()
     rows = level.ok().select(late.cast(pl.Float64).alias("late"), runtime.cast(pl.Float64).alias("runtime"))
-    found = rows.drop_nulls().pipe(collected)
+    found = rows.drop_nulls().collect(engine="streaming")
     if found.is_empty() or found["late"].max() <= LATE_FLOOR_S * NS_PER_S:  # type: ignore[operator]
         return None
     with_it = np.sort(found["runtime"].to_numpy()) / NS_PER_S

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from gpusize.analysis.metrics import FROM_DUE, FROM_SENT, METRICS, of_request
 from gpusize.analysis.throughput import responses
-from gpusize.base.frames import collected
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -66,4 +65,4 @@ def _share(rows: pl.LazyFrame, slos: Sequence[Slo], origin: Mapping[str, str]) -
 
     good = [_timed(slo, origin).within_expr() for slo in slos]
     within = pl.all_horizontal(*(each.fill_null(value=False) for each in good))
-    return float(rows.select(within.mean()).pipe(collected).item() or 0.0)
+    return float(rows.select(within.mean()).collect(engine="streaming").item() or 0.0)

@@ -11,8 +11,6 @@ import weakref
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from gpusize.base.frames import collected
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
@@ -52,9 +50,9 @@ class Kept:
         """The columns ``COLUMNS`` and ``more`` of the files, in memory; read if they are not there yet."""
         frame = self._frame
         if frame is None:
-            frame = files.select(list(dict.fromkeys((*COLUMNS, *more)))).pipe(collected)
+            frame = files.select(list(dict.fromkeys((*COLUMNS, *more)))).collect(engine="streaming")
         elif missing := [name for name in more if name not in frame.columns]:
-            frame = frame.hstack(files.select(missing).pipe(collected))
+            frame = frame.hstack(files.select(missing).collect(engine="streaming"))
         self._keep(frame)
         return frame.lazy()
 

@@ -15,7 +15,6 @@ from gpusize.analysis.kept import LARGEST, Kept
 from gpusize.analysis.metrics import METRICS, Metric, metric, of_request
 from gpusize.analysis.slo import Slo
 from gpusize.base.errors import UsageError
-from gpusize.base.frames import collected
 from gpusize.records.calls import judged_calls
 from gpusize.records.run_json import nature_of
 from gpusize.records.schema import empty
@@ -306,7 +305,7 @@ class LevelData:
             return outcomes_due(self)
 
         def count() -> dict[str, int]:
-            counted = self.steady().group_by("outcome").agg(pl.len()).pipe(collected)
+            counted = self.steady().group_by("outcome").agg(pl.len()).collect(engine="streaming")
             return {str(outcome): int(n) for outcome, n in counted.iter_rows()}
 
         return dict(self.kept.once("outcomes", count))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpusize.analysis.delivery.intended import ramp_text
-from gpusize.base.frames import collected
 
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
@@ -59,7 +58,7 @@ def _token_remarks(level: LevelData) -> list[str]:
     many, unknown = (tokens > events + _UNSEEN).fill_null(value=False), tokens.is_null()
     streamed = level.ok().filter(events >= _STREAMED)
     counts = streamed.select(pl.len(), many.sum().alias("many"), unknown.sum().alias("unknown"))
-    answers, several, silent = counts.pipe(collected).row(0)
+    answers, several, silent = counts.collect(engine="streaming").row(0)
     texts = []
     if several and several >= MANY_SHARE * answers:
         texts.append(
@@ -77,7 +76,9 @@ def _whole_remarks(level: LevelData) -> list[str]:
     import polars as pl
 
     whole = level.ok().filter(pl.col("events") < _STREAMED)
-    answers, known = whole.select(pl.len(), pl.col("tokens_out").count().alias("known")).pipe(collected).row(0)
+    answers, known = (
+        whole.select(pl.len(), pl.col("tokens_out").count().alias("known")).collect(engine="streaming").row(0)
+    )
     silent = answers - known
     if not level.llm or not known or not silent:
         return []
@@ -100,7 +101,7 @@ def _call_remarks(level: LevelData) -> list[str]:
     key = [name for name in KEY if name != "visit"]
     ok = level.ok().select(key)
     without = ok.join(level.calls.select(key), on=key, how="anti").select(pl.len()).collect().item()
-    answered = ok.select(pl.len()).pipe(collected).item()
+    answered = ok.select(pl.len()).collect(engine="streaming").item()
     if not without or without == answered:
         return []
     return [f"{_share(without, answered)} of the requests that ended ok have no LLM call: llm_latency is of the others"]

@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gpusize.analysis.metrics import NS_PER_S
-from gpusize.base.frames import collected
 from gpusize.records.schema import SERVER_TIMES, has_column
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def _says(visit: LevelData) -> bool:
     if visit.folder is not None and not has_column(visit.folder, *SERVER_TIMES):
         return False
     said = pl.any_horizontal(pl.col(name).is_not_null().any() for name in SERVER_TIMES)
-    return bool(visit.requests(*SERVER_TIMES).select(said).pipe(collected).item())
+    return bool(visit.requests(*SERVER_TIMES).select(said).collect(engine="streaming").item())
 
 
 def within() -> pl.Expr:
@@ -64,7 +63,7 @@ def disagreement(level: LevelData) -> str | None:
     told, wrong, median_ns = (
         level.ok(*SERVER_TIMES)
         .select(within().count().alias("told"), too_much.sum().alias("wrong"), over_ns.median().alias("over"))
-        .pipe(collected)
+        .collect(engine="streaming")
         .row(0)
     )
     if not told or wrong <= FEW * told:

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpusize.analysis.metrics import METRICS, metric, read_as
 from gpusize.analysis.slo_grammar import Kind, Op, parse
-from gpusize.base.frames import collected
 from gpusize.base.typed import SEQUENCE, check_kinds
 
 if TYPE_CHECKING:
@@ -136,7 +135,7 @@ class Slo:
                 judged=within.count(),
                 asked=(pl.col("outcome") != "cancelled").sum(),
             )
-            .pipe(collected)
+            .collect(engine="streaming")
             .row(0)
         )
         good, judged, asked = (int(value or 0) for value in row)
@@ -161,7 +160,7 @@ class Slo:
         import polars as pl
 
         has = (pl.col("outcome") == "ok") & metric(self.metric).raw().is_not_null()
-        return bool(frame.lazy().select(has.any()).pipe(collected).item())
+        return bool(frame.lazy().select(has.any()).collect(engine="streaming").item())
 
     def met_by(self, attainment: float) -> bool:
         """Whether an attainment suffices. A level without any judged request (nan) does not.
@@ -193,7 +192,7 @@ class Slo:
         import polars as pl
 
         bad = ~pl.col("outcome").is_in(["ok", "cancelled"])
-        return int(frame.lazy().select(bad.sum()).pipe(collected).item())
+        return int(frame.lazy().select(bad.sum()).collect(engine="streaming").item())
 
 
 def as_slos(slos: Sequence[Slo | str] | Slo | str | None) -> tuple[Slo, ...]:

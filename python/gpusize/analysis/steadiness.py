@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 from gpusize.analysis.delivery.intended import is_ramp
 from gpusize.analysis.detect import Drift, Growth, Steadiness, answered_behind, drift, growing, steady_from
 from gpusize.analysis.metrics import NS_PER_S
-from gpusize.base.frames import collected
 from gpusize.records.schema import ANSWERED, OUTCOMES
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ def _runtimes(level: LevelData) -> tuple[NDArray[np.float64], NDArray[np.float64
     rows = level.ok().select(
         (pl.col("due_ns") - start_ns).alias("due"), (pl.col("end_ns") - pl.col("due_ns")).alias("runtime")
     )
-    found = rows.drop_nulls().cast(pl.Float64).pipe(collected)
+    found = rows.drop_nulls().cast(pl.Float64).collect(engine="streaming")
     return found["due"].to_numpy() / NS_PER_S, found["runtime"].to_numpy() / NS_PER_S
 
 
@@ -102,7 +101,7 @@ def _growth_by_rows(level: LevelData, start_s: float, close_s: float) -> Growth:
             (due - start_ns).alias("due"), (end - start_ns).alias("end"), pl.col("outcome").is_in(ANSWERED).alias("ok")
         )
         .with_columns(pl.col("due", "end").cast(pl.Float64) / NS_PER_S)
-        .pipe(collected)
+        .collect(engine="streaming")
     )
     steps = round(min(max(STEPS[0], math.floor(close_s - start_s)), STEPS[1]))
     if close_s <= start_s or rows.is_empty():
@@ -133,7 +132,7 @@ def _growth_by_seconds(level: LevelData, start_s: float, close_s: float) -> Grow
     rows = frame.sort("second").collect().fill_null(0)
     held = rows["due"].cum_sum().to_numpy() - rows["ended"].cum_sum().to_numpy()
     low = math.ceil(start_s)
-    sample = level.requests().select("due_ns", "end_ns").drop_nulls().pipe(collected)
+    sample = level.requests().select("due_ns", "end_ns").drop_nulls().collect(engine="streaming")
     end_s = (sample["end_ns"] - int(level.meta["start_ns"])).cast(pl.Float64).to_numpy() / NS_PER_S
     times_s = (sample["end_ns"] - sample["due_ns"]).cast(pl.Float64).to_numpy() / NS_PER_S
     runtime_s = _medians(times_s, end_s, np.arange(low, whole + 1, dtype=float))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from gpusize.analysis.metrics import NS_PER_S
-from gpusize.base.frames import collected
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,9 +86,9 @@ def first_cut(meta: Mapping[str, Any], records: pl.LazyFrame, start_ns: int) -> 
         return None
     due = pl.col("due_ns")
     never = pl.col("sent_ns").is_null() & (pl.col("outcome") == "cancelled")
-    first = records.select(due.filter(never).min()).pipe(collected).item()
+    first = records.select(due.filter(never).min()).collect(engine="streaming").item()
     if first is None or int(meta.get("sampled") or 1) == 1:
         return None if first is None else int(first)
-    before = records.select(due.filter(due < first).max()).pipe(collected).item()
+    before = records.select(due.filter(due < first).max()).collect(engine="streaming").item()
     second = round(NS_PER_S)
     return start_ns + (int(first if before is None else before) - start_ns) // second * second

@@ -26,7 +26,6 @@ from gpusize.analysis.server_times import says_times
 from gpusize.analysis.slo import Slo
 from gpusize.analysis.summary_columns import OF_CALLS, OF_LEVELS, OF_SERVERS, SUMMARY_COLUMNS, summary_schema
 from gpusize.analysis.throughput import throughput
-from gpusize.base.frames import collected
 from gpusize.records.schema import OUTCOMES
 
 if TYPE_CHECKING:
@@ -135,7 +134,7 @@ def _unsent(level: LevelData, outcomes: Mapping[str, int]) -> dict[str, int | No
         sent = histogram_count(level, "lateness")
         return {"shed": shed, "unsent": None if sent is None else max(0, sum(outcomes.values()) - sent - shed)}
     never = level.steady().select((pl.col("sent_ns").is_null() & (pl.col("outcome") != "shed")).sum())
-    return {"shed": shed, "unsent": int(never.pipe(collected).item())}
+    return {"shed": shed, "unsent": int(never.collect(engine="streaming").item())}
 
 
 def _asked_again(level: LevelData) -> int | None:
@@ -165,9 +164,9 @@ def _llm(level: LevelData) -> dict[str, Any]:
     found = level.llm_calls()
     if found is None:
         return {each.column(q): level.quantile(each.name, prob) for each in OF_CALLS for q, prob in QUANTILES.items()}
-    calls = found.pipe(collected).filter(pl.col("start_ns").is_not_null())
+    calls = found.collect(engine="streaming").filter(pl.col("start_ns").is_not_null())
     good = calls.lazy().filter(pl.col("outcome") == "ok")
-    requests = level.steady().select(pl.len()).pipe(collected).item()
+    requests = level.steady().select(pl.len()).collect(engine="streaming").item()
     return {
         **{name: value for each in OF_CALLS for name, value in _named(each, each.quantiles(good, _PROBS)).items()},
         "llm_calls": calls.height,
@@ -249,7 +248,7 @@ def _inferences(level: LevelData) -> int | None:
     held = level.rows.lazy().select(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"), "batch")
     # A row that does not say is one sample, as a request to a model without a batch dimension is.
     total = level.ok().select("row").join(held, on="row", how="left").select(pl.col("batch").fill_null(1).sum())
-    return level.sampled * int(total.pipe(collected).item())
+    return level.sampled * int(total.collect(engine="streaming").item())
 
 
 def _rates(level: LevelData, outcomes: Mapping[str, int]) -> dict[str, float | None]:
@@ -261,7 +260,9 @@ def _rates(level: LevelData, outcomes: Mapping[str, int]) -> dict[str, float | N
         return {"runtime_mean_s": level.mean("runtime"), **told, **tokens}
     import polars as pl
 
-    first, last = level.requests().select(pl.col("sent_ns").min(), pl.col("end_ns").max()).pipe(collected).row(0)
+    first, last = (
+        level.requests().select(pl.col("sent_ns").min(), pl.col("end_ns").max()).collect(engine="streaming").row(0)
+    )
     rates = throughput(level)
     ok = outcomes.get("ok", 0)
     inferences = _inferences(level)

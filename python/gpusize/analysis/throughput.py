@@ -24,7 +24,6 @@ from gpusize.analysis.few_passes import few_passes
 from gpusize.analysis.metrics import NS_PER_S
 from gpusize.analysis.stop_cause import WHOLE
 from gpusize.analysis.windows import filled_of
-from gpusize.base.frames import collected
 
 if TYPE_CHECKING:
     import polars as pl
@@ -194,10 +193,10 @@ def _queue_grew(visit: LevelData) -> bool:
     start, close = int(visit.meta.get("start_ns") or 0), int(visit.meta.get("close_ns") or 0)
     third, due, took = (close - start) / 3, pl.col("due_ns"), pl.col("end_ns") - pl.col("due_ns")
     shed = (pl.col("outcome").cast(pl.String) == "shed").any()
-    if visit.requests("outcome").select(shed).pipe(collected).item():
+    if visit.requests("outcome").select(shed).collect(engine="streaming").item():
         return True
     early, late = (took.filter(due < start + third).median(), took.filter(due >= close - third).median())
-    first, last = _ok(visit).select(early.alias("early"), late.alias("late")).pipe(collected).row(0)
+    first, last = _ok(visit).select(early.alias("early"), late.alias("late")).collect(engine="streaming").row(0)
     return first is not None and last is not None and last > RISEN * first
 
 
@@ -220,7 +219,7 @@ def achieved_by(level: LevelData, column: str) -> dict[int, float] | None:
     rates: dict[int, float] = {}
     for visit, each in zip(level.visits(), found, strict=True):
         rows_ = _rows(visit, each.low, each.high, column, by_due=each.by_due)
-        counted = rows_.group_by(column).agg(pl.len()).pipe(collected)
+        counted = rows_.group_by(column).agg(pl.len()).collect(engine="streaming")
         for value, rows in counted.iter_rows():
             # Of a sampled level each row stands for as many answers as all others.
             rates[value] = rates.get(value, 0.0) + rows * each.answered / each.kept / length_s
@@ -269,7 +268,7 @@ def _counted(visit: LevelData) -> _Responses:
     tokens = [pl.col(name).cast(pl.Int64) for name in ("tokens_out", "tokens_in")]
     sums = [pl.when(each.count() > 0).then(each.sum()).alias(name) for each, name in zip(tokens, "oi", strict=True)]
     rows = _rows(visit, low, high, by_due=few is not None)
-    count, tokens_out, tokens_in = rows.select(pl.len(), *sums).pipe(collected).row(0)
+    count, tokens_out, tokens_in = rows.select(pl.len(), *sums).collect(engine="streaming").row(0)
     length_s = _span_s(low, high) if few is None else few.took_s
     found = _Responses(count, count, tokens_out, tokens_in, length_s, low, high, by_due=few is not None)
     return found if visit.sampled == 1 else _of_all(found, visit)
@@ -296,10 +295,10 @@ def _found_busy(visit: LevelData) -> tuple[int, int]:
         begun = max(low, filled_of(visit, slots, int(visit.meta.get("start_ns") or low)))
     closed = high if close is None else min(high, int(close))
     end = pl.col("end_ns")
-    came = _ok(visit).select(((end > begun) & (end <= closed)).sum()).pipe(collected).item()
+    came = _ok(visit).select(((end > begun) & (end <= closed)).sum()).collect(engine="streaming").item()
     if came * visit.sampled >= slots and closed > begun:
         return begun, closed
-    last = visit.requests().select(end.max()).pipe(collected).item()
+    last = visit.requests().select(end.max()).collect(engine="streaming").item()
     return low, high if last is None else max(low, min(high, int(last)))
 
 
@@ -331,7 +330,7 @@ def _found_responses(visit: LevelData) -> _Window:
             end.min().alias("began"),
             end.max().alias("ended"),
         )
-        .pipe(collected)
+        .collect(engine="streaming")
         .row(0)
     )
     brief = half is not None and high - low < half

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gpusize.base.frames import collected
-
 if TYPE_CHECKING:
     import polars as pl
 
@@ -112,12 +110,12 @@ def _side(rows: pl.LazyFrame, name: str, local: str | None, usage: str) -> Token
     if name == "output":
         counts["events"] = pl.when(pl.col("events") >= _STREAMED).then(pl.col("events"))
     made = rows.select(expr.cast(pl.Float64).alias(key) for key, expr in counts.items())
-    present = made.select(pl.col(key).count() for key in counts).pipe(collected).row(0, named=True)
+    present = made.select(pl.col(key).count() for key in counts).collect(engine="streaming").row(0, named=True)
     kept = [key for key in counts if present[key]]
     if len(kept) < 2:
         return None
     both = made.drop_nulls(kept).select(pl.len().alias("n"), *(pl.col(key).mean() for key in kept))
-    means = both.pipe(collected).row(0, named=True)
+    means = both.collect(engine="streaming").row(0, named=True)
     if not means["n"]:
         return None
     return TokenCounts(name, means["n"], means.get("events"), means.get("dataset"), means.get("usage"))

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from gpusize.analysis.delivery.intended import is_ramp, think_s
 from gpusize.analysis.metrics import NS_PER_S, metric
 from gpusize.analysis.stop_cause import first_cut
-from gpusize.base.frames import collected
 from gpusize.records.schema import quantiles
 
 if TYPE_CHECKING:
@@ -167,7 +166,7 @@ def littles_law(meta: Mapping[str, Any], records: pl.LazyFrame, window: tuple[in
     if think is None or not slots or is_ramp(setting):
         return Little("not checkable", None, None, _unchecked(setting))
     sent, end = pl.col("sent_ns"), pl.col("end_ns")
-    last, rows = records.select(sent.max().alias("last"), sent.count().alias("rows")).pipe(collected).row(0)
+    last, rows = records.select(sent.max().alias("last"), sent.count().alias("rows")).collect(engine="streaming").row(0)
     if last is None:
         return Little("not checkable", None, None, "no request was sent")
     if sampled * rows < REACHED * slots and meta.get("state", "done") == "done":
@@ -175,7 +174,7 @@ def littles_law(meta: Mapping[str, Any], records: pl.LazyFrame, window: tuple[in
         return Little("flagged", float(most), most / slots, f"{most} requests cannot be {slots} in flight")
     # What was cut off at the end was in flight until then; of a failure in another tool's file the end may be missing.
     lost = sent.is_not_null() & end.is_null() & ~pl.col("outcome").is_in(["ok", "cancelled"])
-    failures = int(records.select(lost.sum()).pipe(collected).item())
+    failures = int(records.select(lost.sum()).collect(engine="streaming").item())
     if failures:
         return Little("not checkable", None, None, f"{failures} requests failed at a time that is not known")
     full_ns = window[0] if sampled > 1 else filled_ns(records, slots, int(meta.get("start_ns") or window[0]))
@@ -192,7 +191,7 @@ def littles_law(meta: Mapping[str, Any], records: pl.LazyFrame, window: tuple[in
             paused.clip(lower_bound=0).sum().alias("paused"),
             ((sent >= start_ns) & (sent < end_ns)).sum().alias("begun"),
         )
-        .pipe(collected)
+        .collect(engine="streaming")
         .row(0)
     )
     if end_ns <= start_ns or begun < MIN_ROUNDS * slots:
@@ -230,7 +229,7 @@ def _span(meta: Mapping[str, Any], records: pl.LazyFrame) -> _Span:
             pl.col("end_ns").max().alias("end"),
             pl.len().alias("rows"),
         )
-        .pipe(collected)
+        .collect(engine="streaming")
         .row(0)
     )
     start = int(_first(meta.get("start_ns"), first, 0))
@@ -294,7 +293,7 @@ def filled_ns(records: pl.LazyFrame, slots: int | None, start_ns: int) -> int:
         records.select("sent_ns", "end_ns")
         .filter(pl.col("sent_ns").is_not_null())
         .bottom_k(20 * slots + 1000, by="sent_ns")
-        .pipe(collected)
+        .collect(engine="streaming")
         .sort("sent_ns")
     )
     if head.is_empty():
@@ -329,4 +328,4 @@ def _due_counts(records: pl.LazyFrame, windows: list[tuple[int, int]]) -> list[i
 
     due = pl.col("due_ns")
     inside = [((due >= low) & (due < high)).sum().alias(str(k)) for k, (low, high) in enumerate(windows)]
-    return [int(n) for n in records.select(inside).pipe(collected).row(0)]
+    return [int(n) for n in records.select(inside).collect(engine="streaming").row(0)]

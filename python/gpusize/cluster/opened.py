@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from gpusize.base.errors import PathMissing
 from gpusize.base.files import write_frame
-from gpusize.base.frames import collected
 from gpusize.base.regular_files import check_regular
 from gpusize.cluster.folder import FACTS, read_facts, scan_table
 from gpusize.cluster.imports.figures import FIGURES
@@ -32,7 +31,7 @@ def read_tables(folder: str | Path) -> tuple[pl.DataFrame, pl.DataFrame, dict[st
     """
     place = Path(folder)
     if (place / FACTS).exists():
-        stamps, attempts = (scan_table(place, table).pipe(collected) for table in (STAMPS, ATTEMPTS))
+        stamps, attempts = (scan_table(place, table).collect(engine="streaming") for table in (STAMPS, ATTEMPTS))
         facts = read_facts(place)
         return own_rows(stamps, attempts, facts), attempts, facts
     if is_seed_folder(place):

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.analysis.metrics import NS_PER_S, metric
-from gpusize.base.frames import collected
 from gpusize.estimate.calculator_line import Fit, capacity, fit_line, rough_gpus
 from gpusize.estimate.question import Question, scaled
 
@@ -143,7 +142,9 @@ def _total_s(level: LevelData) -> float:
         return float(level.meta.get("total_runtime_s") or 0.0)
     total = 0.0
     for visit in level.visits():
-        first, last = visit.requests().select(pl.col("sent_ns").min(), pl.col("end_ns").max()).pipe(collected).row(0)
+        first, last = (
+            visit.requests().select(pl.col("sent_ns").min(), pl.col("end_ns").max()).collect(engine="streaming").row(0)
+        )
         total = max(total, 0.0 if first is None or last is None else (last - first) / 1e9)
     return total
 
@@ -153,11 +154,11 @@ def _items(level: LevelData, ids: Sequence[str] | None) -> dict[str, dict[str, f
     import polars as pl
 
     ok = level.ok()
-    if int(ok.select(pl.len()).pipe(collected).item()) > MAX_ITEMS:
+    if int(ok.select(pl.len()).collect(engine="streaming").item()) > MAX_ITEMS:
         return {}
     llm = level.llm and not level.knows_calls
     times = {name: metric(name).raw().cast(pl.Float64) for name in ("runtime", "service")}
-    frame = ok.select("visit", "seq", "row", **times).pipe(collected).sort("visit", "seq")
+    frame = ok.select("visit", "seq", "row", **times).collect(engine="streaming").sort("visit", "seq")
     named = frame["row"].cast(pl.String) if ids is None else pl.Series([_id(ids, row) for row in frame["row"]])
     repeat = pl.int_range(pl.len()).over("id")
     name = pl.when(repeat > 0).then(pl.concat_str("id", pl.lit("_rep"), repeat)).otherwise("id")
@@ -185,6 +186,6 @@ def _call_p95(level: LevelData) -> dict[tuple[int, int], float]:
             continue
         latency = (pl.col("end_ns") - pl.col("start_ns")).quantile(0.95, "linear")
         good = visit.calls.filter(pl.col("outcome") == "ok")
-        rows = good.group_by("visit", "seq").agg(latency.alias("p95")).pipe(collected)
+        rows = good.group_by("visit", "seq").agg(latency.alias("p95")).collect(engine="streaming")
         found |= {(number, seq): p95_ns / NS_PER_S for number, seq, p95_ns in rows.iter_rows() if p95_ns is not None}
     return found

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpusize.analysis.failed_requests import misses_by_failures, told_requests
 from gpusize.analysis.throughput import rates_of
-from gpusize.base.frames import collected
 from gpusize.estimate.arrivals_at_random import ArrivalsAtRandom
 from gpusize.estimate.isotonic import decreasing
 from gpusize.estimate.question import gpus_text
@@ -299,7 +298,7 @@ def _own_se(level: LevelData) -> float:
         start, end = visit.window()
         width = max(1, (end - start) // BATCHES)
         batch = ((pl.col("due_ns") - start) // width).clip(0, BATCHES - 1)
-        counted = visit.ok().select(batch.alias("batch")).group_by("batch").len().pipe(collected)
+        counted = visit.ok().select(batch.alias("batch")).group_by("batch").len().collect(engine="streaming")
         sizes = counted["len"].to_list()
         mean = sum(sizes) / BATCHES
         squares += sum((size - mean) ** 2 for size in sizes) + (BATCHES - len(sizes)) * mean**2

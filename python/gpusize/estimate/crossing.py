@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from gpusize.base.frames import collected
 from gpusize.estimate.isotonic import crossing_point, decreasing, wilson
 from gpusize.estimate.question import IN_FLIGHT, SCALE_OUT, Estimate, Question, binding, gpus_text, scaled, whole_gpus
 from gpusize.estimate.users_in_flight import PAUSING, UsersInFlight
@@ -148,7 +147,7 @@ def _batches(visit: LevelData, slo: Slo) -> list[tuple[int, int]] | None:
         .filter(pl.col("n") > 0)
         # The order in which rounding errors add up.
         .sort("batch")
-        .pipe(collected)
+        .collect(engine="streaming")
     )
     return [(good, size) for _, good, size in counted.iter_rows()]
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from gpusize.analysis.broken import broke
-from gpusize.base.frames import collected
 
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
@@ -37,7 +36,7 @@ def rows_failing(levels: Sequence[LevelData]) -> str | None:
         .filter(pl.col("outcome").cast(pl.String) != "cancelled")
         .group_by("row")
         .agg(pl.len().alias("sent"), ok.sum().alias("ok"))
-        .pipe(collected)
+        .collect(engine="streaming")
         .with_columns(pl.lit(number).alias("level"))
         for number, level in enumerate(seen)
     ]

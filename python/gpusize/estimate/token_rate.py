@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpusize.base.errors import UsageError
-from gpusize.base.frames import collected
 
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
@@ -28,7 +27,7 @@ def mean_output_tokens(levels: Iterable[LevelData]) -> float | None:
     ]
     if not told:
         return None
-    tokens, n = pl.concat(told).sum().pipe(collected).row(0)
+    tokens, n = pl.concat(told).sum().collect(engine="streaming").row(0)
     return float(tokens) / n if n and tokens else None
 
 

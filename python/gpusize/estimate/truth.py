@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.analysis.metrics import METRICS
-from gpusize.base.frames import collected
 from gpusize.engine.session import core
 from gpusize.targets.simulated.config import config_text
 
@@ -156,7 +155,7 @@ def _of_calls(slo: Slo) -> bool:
 def _mean_tokens_in(records: pl.LazyFrame) -> float:
     import polars as pl
 
-    mean = records.select(pl.col("tokens_in").mean()).pipe(collected).item()
+    mean = records.select(pl.col("tokens_in").mean()).collect(engine="streaming").item()
     return 1.0 if mean is None else float(mean)
 
 

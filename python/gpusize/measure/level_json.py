@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 from gpusize.analysis.failures import failed_in, failures_text, judged_in
 from gpusize.analysis.stop_cause import StopCause
 from gpusize.analysis.windows import intervals
-from gpusize.base.frames import collected
 from gpusize.base.text import shown
 from gpusize.records.per_second import scan_seconds
 from gpusize.records.schema import scan
@@ -74,7 +73,7 @@ def _touches(records: pl.LazyFrame, found: Sequence[Mapping[str, Any]]) -> bool:
     due = pl.col("due_ns")
     steady = [(due >= each["start_ns"]) & (due < each["end_ns"]) for each in found if each["name"] == "steady"]
     missed = (pl.col("outcome") == "cancelled") & (pl.col("sent_ns").is_null() | pl.any_horizontal(*steady))
-    return bool(records.select(missed.any()).pipe(collected).item())
+    return bool(records.select(missed.any()).collect(engine="streaming").item())
 
 
 def _state(outcome: LevelOutcome, max_error_share: float | None, cause: StopCause) -> str:

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from gpusize.base.errors import StoreError
 from gpusize.base.files import storing
-from gpusize.base.frames import collected
 from gpusize.base.regular_files import check_regular, part_files
 
 __all__ = ["check_level", "checksums", "has_checksums"]
@@ -96,7 +95,7 @@ def _check_decodes(file: Path) -> None:
     from gpusize.records.schema import first_line
 
     try:
-        pl.scan_parquet(file, glob=False).select(pl.all().null_count()).pipe(collected)
+        pl.scan_parquet(file, glob=False).select(pl.all().null_count()).collect(engine="streaming")
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise StoreError(f"unreadable part ({first_line(error)})", str(file), _TODO) from None
 

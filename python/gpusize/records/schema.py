@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from gpusize.base.errors import StoreError
-from gpusize.base.frames import collected
 from gpusize.base.regular_files import part_files
 
 if TYPE_CHECKING:
@@ -271,7 +270,7 @@ def column(frame: pl.LazyFrame, expr: pl.Expr) -> NDArray[np.float64]:
     import numpy as np
     import polars as pl
 
-    series = frame.select(expr.cast(pl.Float64).alias("x")).drop_nulls().pipe(collected)["x"]
+    series = frame.select(expr.cast(pl.Float64).alias("x")).drop_nulls().collect(engine="streaming")["x"]
     out = np.empty(len(series), dtype=np.float64)
     at = 0
     for chunk in series.get_chunks():

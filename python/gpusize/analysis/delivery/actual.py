@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from gpusize.analysis.metrics import NS_PER_S
-from gpusize.base.frames import collected
 
 if TYPE_CHECKING:
     import numpy as np
@@ -113,10 +112,10 @@ def sent_requests(level: LevelData) -> SentRequests:
     frame = level.requests().filter(pl.col("sent_ns").is_not_null())
     if level.setting.get("unit") == "session":
         frame = frame.filter(pl.col("turn").fill_null(0) == 0)
-    rows = frame.select(_NAMES).pipe(collected)
+    rows = frame.select(_NAMES).collect(engine="streaming")
     start_ns = level.meta.get("start_ns")
     if start_ns is None:
-        first = level.requests().select(pl.col("due_ns").min()).pipe(collected).item()
+        first = level.requests().select(pl.col("due_ns").min()).collect(engine="streaming").item()
         start_ns = first or 0
     due_s, fired_s, sent_s = (
         (rows[name].cast(pl.Int64) - start_ns).cast(pl.Float64).to_numpy() / NS_PER_S for name in _NAMES[2:]

@@ -10,7 +10,6 @@ from gpusize.analysis.delivery.intended import is_ramp, think_s
 from gpusize.analysis.delivery.never_sent import unsent_text
 from gpusize.analysis.metrics import NS_PER_S
 from gpusize.analysis.windows import little_of
-from gpusize.base.frames import collected
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,7 +88,7 @@ def _pauses_s(level: LevelData) -> NDArray[np.float64]:
     slot = ["worker", "conn"]
     before = pl.col("end_ns").shift(1).over(slot, order_by="sent_ns")
     rows = level.requests().filter(pl.col("sent_ns").is_not_null() & pl.col("end_ns").is_not_null())
-    slots = rows.select(pl.struct(slot).n_unique()).pipe(collected).item()
+    slots = rows.select(pl.struct(slot).n_unique()).collect(engine="streaming").item()
     if slots == 1 and (level.concurrency or 1) > 1:
         return np.zeros(0)  # A workflow's users have no connections by which they could be told apart.
     pauses = rows.select((pl.col("sent_ns") - before).alias("pause")).drop_nulls().collect()["pause"]

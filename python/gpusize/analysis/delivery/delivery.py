@@ -18,7 +18,6 @@ from gpusize.analysis.delivery.intended import intended_streams, is_ramp
 from gpusize.analysis.delivery.never_sent import unsent_text
 from gpusize.analysis.delivery.open_loop import stream_checks
 from gpusize.analysis.stop_cause import WHOLE
-from gpusize.base.frames import collected
 from gpusize.base.text import shown
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def counts_of(level: LevelData) -> Counts:
         import polars as pl
 
         counted = level.requests().select(pl.len().alias("due"), pl.col("sent_ns").count().alias("sent"))
-        offered, sent = (int(n) for n in counted.pipe(collected).row(0))
+        offered, sent = (int(n) for n in counted.collect(engine="streaming").row(0))
     shed = int(outcomes.get("shed", 0))
     return Counts(offered, sent, shed, max(0, offered - sent - shed))
 

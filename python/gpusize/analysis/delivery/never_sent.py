@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpusize.analysis.stop_cause import WHOLE
-from gpusize.base.frames import collected
 
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
@@ -27,7 +26,7 @@ def unsent_text(level: LevelData, unsent: int) -> str:
     if level.sampled > 1:
         cut = int((level.meta.get("outcomes") or {}).get("cancelled", 0))
     else:
-        cut = int(level.requests().select(never.sum()).pipe(collected).item())
+        cut = int(level.requests().select(never.sum()).collect(engine="streaming").item())
     cut = min(cut, unsent)
     texts = [f"{cut:,} were never sent: {_end(level)} while they waited"] if cut else []
     if unsent > cut:

@@ -10,7 +10,6 @@ from gpusize.analysis.delivery.delivery import delivery_of
 from gpusize.analysis.generator import generator_limits
 from gpusize.analysis.proof.judge import Judged, Part, Terms, judge
 from gpusize.analysis.stop_cause import WHOLE
-from gpusize.base.frames import collected
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,7 +118,7 @@ class Levels:
             level.requests(*sorted(columns))
             .select("due_ns", "end_ns", "outcome", *marks)
             .sort("due_ns", maintain_order=True)
-            .pipe(collected)
+            .collect(engine="streaming")
         )
         cancelled = (frame["outcome"] == "cancelled").to_numpy()
         first = int(np.argmax(cancelled)) if cancelled.any() else frame.height

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.analysis.delivery.intended import intended_streams, rate_corners
 from gpusize.analysis.metrics import NS_PER_S
-from gpusize.base.frames import collected
 from gpusize.records.schema import OUTCOMES
 from gpusize.report.text import plain_number
 
@@ -121,7 +120,7 @@ def _times(level: LevelData, zero_ns: int) -> pl.DataFrame:
 
     names = ("due_ns", "sent_ns", "end_ns")
     columns = [((pl.col(name) - zero_ns).cast(pl.Float64) / NS_PER_S).alias(name[:-3]) for name in names]
-    return level.requests().select(*columns, (pl.col("outcome") == "ok").alias("ok")).pipe(collected)
+    return level.requests().select(*columns, (pl.col("outcome") == "ok").alias("ok")).collect(engine="streaming")
 
 
 def _add(made: Timeline, level: LevelData, frame: pl.DataFrame, zero_ns: int) -> tuple[int, int]:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gpusize.base.errors import ConfigError
-from gpusize.base.frames import collected
 from gpusize.records.intact import checksums
 from gpusize.records.schema import (
     EVENTS,
@@ -351,7 +350,7 @@ def _check_window(meta: dict[str, Any], records: pl.LazyFrame) -> None:
     if steady is not None:
         due = pl.col("due_ns")
         inside = records.select(((due >= steady["start_ns"]) & (due < steady["end_ns"])).any())
-        if inside.pipe(collected).item():
+        if inside.collect(engine="streaming").item():
             return
     low, high = meta["start_ns"], meta["end_ns"] + 1
     meta["intervals"] = [{"name": "steady", "start_ns": low, "end_ns": high, "method": "all"}]

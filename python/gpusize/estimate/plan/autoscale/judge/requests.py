@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from gpusize.analysis.metrics import NS_PER_S, metric, of_request
 from gpusize.base.errors import UsageError
-from gpusize.base.frames import collected
 
 if TYPE_CHECKING:
     import numpy as np
@@ -80,7 +79,7 @@ class Requests:
         import numpy as np
         import polars as pl
 
-        frame = pl.concat([_rows(each, slos, zero_ns) for each in levels]).pipe(collected).sort("due_s")
+        frame = pl.concat([_rows(each, slos, zero_ns) for each in levels]).collect(engine="streaming").sort("due_s")
         if frame.is_empty():
             raise UsageError("the run has no requests of its own", None, "judge a run that has records")
         weight = frame["weight"].to_numpy()

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.base.errors import StoreError
-from gpusize.base.frames import collected
 from gpusize.base.text import shown
 from gpusize.estimate.plan.autoscale.judge.track import LATE, Track, added
 from gpusize.records.schema import first_line
@@ -186,7 +185,7 @@ class PulledSeries:
         import polars as pl
 
         try:
-            return query.pipe(collected)
+            return query.collect(engine="streaming")
         except (OSError, pl.exceptions.PolarsError) as error:
             what = f"unreadable series ({shown(first_line(error), 200)})"
             raise StoreError(what, str(self.folder), f"they need {', '.join(COLUMNS)}: pull them anew") from None
