@@ -315,20 +315,34 @@ def test_shared_memory_is_divided_at_its_highest() -> None:
         "if not other:\n    os.write(there, b'.')\n    time.sleep(60)\n"
         "os.read(here, 1)\nsay('done')\nwait()\nos.kill(other, 9)\nos.waitpid(other, 0)\n"
     )
+    frames: list[pl.DataFrame] = []
+
+    def highest() -> tuple[int, int]:
+        """The most that was resident, and the most at looks that divided it."""
+        frames.extend(found for name, found in rows(samples).items() if name == "it" and found.height)
+        if not frames:
+            return 0, 0
+        frame = pl.concat(frames)
+        most, divided = frame["mem_bytes"].max(), frame.drop_nulls("mem_pss_bytes")["mem_bytes"].max()
+        assert isinstance(most, int)
+        return most, divided if isinstance(divided, int) else 0
+
+    def looked() -> bool:
+        most, divided = highest()
+        return most > 128 * MIB and divided > 0.93 * most
+
     with child(code) as process:
         samples = sampler({"name": "it", "kind": "process", "pid": process.pid, "pss": True})
         go(process)
         assert heard(process) == "done"
-        until(lambda: (json.loads(samples.facts())["sources"]["it"]["last"]["mem_bytes"] or 0) > 125 * MIB)
-        until(lambda: (json.loads(samples.facts())["sources"]["it"]["last"]["mem_pss_bytes"] or 0) > 64 * MIB)
+        # After a look there is none for a while, as a look takes time.
+        until(looked)
         go(process)
     stopped(samples)
-    frame = rows(samples)["it"]
-    divided = frame.drop_nulls("mem_pss_bytes")
-    # The sum counts them twice; at the looks that divided them nearly as much was resident as ever.
-    assert frame["mem_bytes"].max() > 128 * MIB
-    assert divided["mem_bytes"].max() > 0.93 * frame["mem_bytes"].max()
-    assert 64 * MIB < divided["mem_pss_bytes"].max() < 100 * MIB
+    most = pl.concat(frames)["mem_pss_bytes"].max()
+    assert isinstance(most, int)
+    # The sum counts them twice.
+    assert 64 * MIB < most < 100 * MIB
 
 
 def test_pages_that_are_copied_on_writing_are_divided_no_more() -> None:
