@@ -80,6 +80,18 @@ def test_an_access_log_tells_lengths_where_no_series_does(gpusize: Gpusize, seri
     assert found["details"]["lengths"] == "log"
 
 
+def test_tokens_per_second_without_lengths_say_why_the_log_does_not_tell_them(gpusize: Gpusize, series: str) -> None:
+    samples = pl.read_parquet(Path(series) / "series.parquet" / "*.parquet")
+    samples.filter(~pl.col("name").str.contains("_length|token")).write_parquet("silent.parquet")
+    mine = served(4.2, minutes=30, replicas=1)
+    pl.DataFrame({"time": mine.due_s, "prompt_tokens": mine.prompt, "output_tokens": mine.output}).write_csv("old.csv")
+    words = ("estimate", "--from-metrics", "silent.parquet", "--token-rate", "2000/s", *SLO, "--access-log", "old.csv")
+    done = gpusize(*words)
+    assert done.code == 2
+    assert "no series tells the length of answers" in done.err
+    assert "the access log old.csv is not used: of its" in done.err
+
+
 @pytest.mark.parametrize(
     "words, complaint",
     [

@@ -332,9 +332,25 @@ def test_rates_and_closed_loops_of_several_counts_are_of_one_kind():
     four = own(4, 4.0, (1, 4, 8, 16, 32, 44, 45, 60))
     found = ask([*at_rates(1, (8, 14, 17, 18, 22)), *four], rate=100)
     one, all_four = found.details["counts"]
-    assert (one["from"], all_four["from"]) == ("open", "closed")
+    assert (one["from"], all_four["from"]) == ("open", "queue")
     assert all_four["capacity"] == ask(four, rate=100).capacity_rate < 80
     assert "at_random" not in found.details
+    said = " ".join(found.assumptions)
+    assert "come at random, to a queue" in said
+    assert "as in the closed loop" not in said
+
+
+@pytest.mark.parametrize("process", ["poisson", "constant"])
+def test_loads_that_change_a_count_in_proportion_change_it(process):
+    """One GPU carries little; four carried seventy, their largest rate, so that eight are enough for 130."""
+    levels = [*own(1, 0.5, (1, 2, 4, 5, 6, 8)), *at_rates(4, (40, 70))]
+    found = ask(levels, rate=130, process=process)
+    assert found.gpus == 8
+    assert found.warnings[0].startswith("70, the largest load of 4 GPUs, was carried still")
+    least, most = (float(text) for text in re.findall(r"about ([\d.]+) requests/s", found.changes[0])[::-1])
+    assert most == pytest.approx(140, rel=0.02)
+    asked = [ask(levels, rate=rate, process=process).gpus for rate in (least, most, most + 3)]
+    assert asked[0] < 8 == asked[1] < asked[2]
 
 
 def p95_of(file, rows):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
     from gpusize.analysis.slo import Slo
 
-__all__ = ["OF_FAILED", "misses_by_failures", "quantile_of_all", "share_told", "told_requests"]
+__all__ = ["OF_FAILED", "misses_by_failures", "quantile_of_all", "share_told", "share_within", "told_requests"]
 
 ROUNDING: Final = 1e-9
 """Of 5 % failed the 95th percentile is still there."""
@@ -66,7 +66,7 @@ def quantile_of_all(level: LevelData, name: str, prob: float, bound: float) -> f
     exact = level.quantile(name, at)
     if exact is not None:
         return exact
-    known = _stored(level, name) or (_stored(level, "runtime") if name == "service" else [])
+    known = _known(level, name)
     below = [point for point in known if point[0] < at]
     above = [point for point in known if point[0] >= at]
     if below and above:
@@ -75,9 +75,30 @@ def quantile_of_all(level: LevelData, name: str, prob: float, bound: float) -> f
     return below[-1][1] if below and below[-1][1] > bound else None
 
 
+def share_within(level: LevelData, slo: Slo) -> float:
+    """The share of an imported level's requests within an SLO's bound, failed ones taken for endless.
+
+    Between two stored percentiles it is taken for straight, and from 0 to the lowest; beyond the highest it is 1.
+    """
+    bound = slo.bound_s or 0.0
+    asked = sorted({slo.share, *(share for share, _ in _known(level, slo.metric))})
+    values = ((quantile_of_all(level, slo.metric, share, bound), share) for share in asked)
+    known = [(0.0, 0.0), *((value, share) for value, share in values if value is not None)]
+    above = next((k for k, (value, _) in enumerate(known) if value > bound), None)
+    if above is None:
+        return 1.0
+    (fast, low), (slow, high) = known[above - 1], known[above]
+    return low + (high - low) * (bound - fast) / (slow - fast)
+
+
 def _counted(level: LevelData) -> tuple[int, int]:
     ended = {name: n for name, n in level.outcomes().items() if name != "cancelled"}
     return sum(ended.values()), sum(n for name, n in ended.items() if name != "ok")
+
+
+def _known(level: LevelData, name: str) -> list[tuple[float, float]]:
+    """Shares and seconds of the stored percentiles of a metric; without those of service, of runtime."""
+    return _stored(level, name) or (_stored(level, "runtime") if name == "service" else [])
 
 
 def _stored(level: LevelData, name: str) -> list[tuple[float, float]]:

@@ -174,11 +174,12 @@ def _answer_tokens(frame: pl.LazyFrame, log: AccessLog | None) -> float:
     counted = mean_tokens(steps, "output")
     if counted is not None:
         return counted
-    ours = matching_log(log, steps)[0] if log is not None and len(steps) else log
+    ours, said = matching_log(log, steps) if log is not None and len(steps) else (log, ())
     if ours is not None and ours.lengths is not None:
         return float(ours.lengths[1].mean())
+    what = "no series tells the length of answers, so tokens/s cannot be turned into requests/s"
     raise UsageError(
-        "no series tells the length of answers, so tokens/s cannot be turned into requests/s",
+        "; ".join([what, *(text.rstrip(".") for text in said)]),
         "token_rate",
         "ask for requests per second instead, as --rate 40/s",
     )

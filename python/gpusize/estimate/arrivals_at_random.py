@@ -103,7 +103,7 @@ class ArrivalsAtRandom:
 
         At most what it answers in a closed loop; 0 where none is carried.
         """
-        sized = min(times, self._largest)
+        sized = min(times, self.largest)
         return _most(self, sized) * times / sized if sized > 0 else 0.0
 
     def closed_rate(self, rate: float) -> float:
@@ -111,19 +111,11 @@ class ArrivalsAtRandom:
 
         inf where none does.
         """
-        low, high = rate / self.capacity, self._largest
-        if low >= high or not self.keeps(rate, high):
-            # Larger ones carry in proportion.
-            most = self.most(high)
-            times = rate * high / most if most > 0 else math.inf
-            return times * self.capacity if times <= LARGEST else math.inf
-        for _ in range(STEPS):
-            middle = (low + high) / 2
-            low, high = (low, middle) if self.keeps(rate, middle) else (middle, high)
-        return high * self.capacity
+        return _closed_rate(self, rate)
 
     @property
-    def _largest(self) -> float:
+    def largest(self) -> float:
+        """Times this target: a larger one is taken to be as busy as one of that size."""
         return MOST_STATES / self.users[-1]
 
     def keeps(self, rate: float, times: float) -> bool:
@@ -170,3 +162,17 @@ def _most(queue: ArrivalsAtRandom, times: float) -> float:
         rate = (low + high) / 2
         low, high = (rate, high) if queue.keeps(rate, times) else (low, rate)
     return low
+
+
+@lru_cache(maxsize=256)
+def _closed_rate(queue: ArrivalsAtRandom, rate: float) -> float:
+    low, high = rate / queue.capacity, queue.largest
+    if low >= high or not queue.keeps(rate, high):
+        # Larger ones carry in proportion.
+        most = queue.most(high)
+        times = rate * high / most if most > 0 else math.inf
+        return times * queue.capacity if times <= LARGEST else math.inf
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if queue.keeps(rate, middle) else (middle, high)
+    return high * queue.capacity

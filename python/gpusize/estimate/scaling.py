@@ -4,6 +4,9 @@
     law                linear, Amdahl's or the USL, by the counts that were measured (``gpusize.estimate.laws.counts``)
     GPUs               smallest n with X(n) >= what is wanted; in whole hosts, hosts = wanted / X(host), rounded up
 
+Of requests that come at random a target carries less than in its closed loops (``arrivals_at_random``): laws are of the
+loops, and what is wanted of them is that of the smallest target that carries the rate.
+
 With one count it assumes linear scaling, and says so. With two, Amdahl's count is a lower bound. It looks at closed and
 open loops, and at imported levels that have throughput and percentiles only.
 """
@@ -21,7 +24,7 @@ from gpusize.estimate.laws import LAWS, Count, Point, count_for, fit
 from gpusize.estimate.question import FUZZ, IN_FLIGHT, SCALING, Estimate, Question, binding, gpus_text
 from gpusize.estimate.slo_limit import slo_limit
 from gpusize.estimate.users_in_flight import PAUSING, UsersInFlight
-from gpusize.estimate.ways_to_scale import Option, in_host, options, unit_of, whole_hosts
+from gpusize.estimate.ways_to_scale import Option, options, unit_of, whole_hosts
 
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
@@ -46,6 +49,8 @@ AT_RANDOM: Final = (
     "requests come at random, to a queue that is served as fast as the closed loops were, and keep the SLO as these "
     "did; measure at rates to be sure"
 )
+QUEUE: Final = "queue"
+"""How a capacity of requests that come at random was found from closed loops."""
 NO_NUMBER: Final = "by the closed loops no number of GPUs carries so many requests/s that come at random"
 ARRIVALS: Final = "requests come as in the open loop that was measured"
 NO_SLO: Final = "no SLO: at the full throughput of the GPUs times are as long as the queue"
@@ -115,7 +120,7 @@ class Scaling:
             )
             texts = tuple(PAUSING if text == IN_FLIGHT else text for text in answered.assumptions)
             answered = replace(answered, assumptions=texts, gpus_low=fewest.gpus_low, gpus_high=most.gpus_high)
-        return _no_more(answered, [each for each in kept if proportional or each.load >= wanted], wanted)
+        return _no_more(answered, [each for each in kept if proportional or each.load >= wanted], wanted, per)
 
 
 def _count(points: Sequence[Point], top: Capacity, wanted: float) -> Count | None:
@@ -137,7 +142,7 @@ def _as_open(c: Capacity) -> Capacity:
     """A rate from a closed loop as one of requests that come at random; as it is where that is not asked for."""
     if c.at_random is None or not (most := c.at_random.most()) > 0:
         return c
-    return replace(c, load=most, se=c.se * most / c.load, at_random=None)
+    return replace(c, load=most, se=c.se * most / c.load, how=QUEUE, at_random=None)
 
 
 def _answered(
@@ -151,10 +156,7 @@ def _answered(
 ) -> Estimate:
     per, largest = question.gpus_per_replica, found[-1]
     choices = options(found, count, wanted, question)
-    if question.host_gpus:
-        chosen = whole_hosts(question, found, count, wanted)
-    else:
-        chosen = in_host(count, largest.needed(wanted), question, closed=largest.at_random is not None)
+    chosen = whole_hosts(question, found, count, wanted) if question.host_gpus else choices[0]
     users = largest.load if question.rate is None else largest.users
     details = _details(found, points, count, wanted, question) | {"options": [each.to_json() for each in choices]}
     base = replace(
@@ -200,12 +202,11 @@ def _at_random(
 
     counts = [] if chosen.gpus is None else [n for n in (chosen.gpus, chosen.gpus - step) if n > 0]
     most = max(queue.most(), seen(base.tested_gpus))
-    texts = tuple(AT_RANDOM if text == CLOSED else text for text in base.assumptions)
     found = {
         "carries": [{"gpus": n, "load": carried(n)} for n in counts],
         "at_random": {"carried": most, "closed": queue.capacity},
     }
-    return replace(base, capacity_rate=most, assumptions=texts, details=base.details | found)
+    return replace(base, capacity_rate=most, details=base.details | found)
 
 
 def _gap_text(c: Capacity) -> str:
@@ -214,7 +215,7 @@ def _gap_text(c: Capacity) -> str:
     return f"{gpus_text(c.gpus)}: nothing was measured between {where}, where the capacity lies"
 
 
-def _no_more(answered: Estimate, kept: Sequence[Carried], wanted: float) -> Estimate:
+def _no_more(answered: Estimate, kept: Sequence[Carried], wanted: float, per: int) -> Estimate:
     """The answer, unless fewer GPUs carry what is wanted: those are enough, whatever a law says.
 
     Of counts that carry less than is wanted, so many times as many.
@@ -228,7 +229,7 @@ def _no_more(answered: Estimate, kept: Sequence[Carried], wanted: float) -> Esti
     if answered.gpus is not None and answered.gpus <= least:
         return answered
     if n > 1:
-        return _in_proportion(answered, least, best, wanted)
+        return _in_proportion(answered, least, best, wanted, per)
     fewer = "" if least == 1 else "; fewer may be, as their own capacity is not known"
     if best.at_random:
         text = f"{gpus_text(least)} {'is' if least == 1 else 'are'} enough by the closed loops{fewer}"
@@ -244,13 +245,15 @@ def _no_more(answered: Estimate, kept: Sequence[Carried], wanted: float) -> Esti
         reason=None,
         outside_tested_range=False,
         warnings=(text, *answered.warnings),
-        details=answered.details | _carries_at_least(answered, best),
+        details=answered.details | _in_multiples(best, least, per),
     )
 
 
-def _carries_at_least(answered: Estimate, best: Carried) -> dict[str, Any]:
-    """That this many carry what they were seen to, in place of what the law says of another number."""
-    return {"carries": [{"gpus": best.gpus, "load": best.load}]} if "at_random" in answered.details else {}
+def _in_multiples(best: Carried, gpus: int, per: int) -> dict[str, Any]:
+    """What so many carry, and a replica less, by as many times ``best`` as they hold: the law was just overruled."""
+    return {
+        "carries": [{"gpus": n, "load": best.load * (n // best.gpus)} for n in (gpus, gpus - per) if n >= best.gpus]
+    }
 
 
 def _kept_at_rates(levels: Sequence[LevelData], slo: Slo | None, question: Question) -> list[Carried]:
@@ -277,7 +280,8 @@ def _carried_still(refused: Estimate, kept: Sequence[Carried], wanted: float, qu
     """What follows where every measured rate is kept up with: as many as carry the load, or how many at most."""
     if question.rate is None or question.host_gpus:
         return refused
-    found = _no_more(refused, [each for each in kept if each.load >= wanted], wanted)
+    enough = [each for each in kept if each.load >= wanted]
+    found = _no_more(refused, enough, wanted, question.gpus_per_replica)
     if found.answered or not kept:
         return found
     most, best = min((math.ceil(wanted / each.load - FUZZ) * each.gpus, each) for each in kept)
@@ -288,7 +292,7 @@ def _carried_still(refused: Estimate, kept: Sequence[Carried], wanted: float, qu
     return replace(refused, gpus_high=most, reason=f"{refused.reason}. {text}")
 
 
-def _in_proportion(answered: Estimate, least: int, best: Carried, wanted: float) -> Estimate:
+def _in_proportion(answered: Estimate, least: int, best: Carried, wanted: float, per: int) -> Estimate:
     """The answer with as many as follow in proportion from what ``best`` carries: still extrapolated."""
     gpus, load = best.gpus, best.load
     seen = f"{load:g}, the largest load of {gpus_text(gpus)}, was carried still"
@@ -308,18 +312,20 @@ def _in_proportion(answered: Estimate, least: int, best: Carried, wanted: float)
         gpus_high=None if answered.gpus_high is None else max(answered.gpus_high, least),
         reason=None,
         warnings=tuple(texts),
-        details={**answered.details, "options": ways},
+        details=answered.details | {"options": ways} | _in_multiples(best, least, per),
     )
 
 
 def _assumptions(found: Sequence[Capacity], counts: int, question: Question) -> tuple[str, ...]:
     law = {1: LINEAR_ASSUMED, 2: BOUND}.get(counts, FITTED)
-    how = {c.how for c in found}
+    how = {QUEUE if c.at_random is not None else c.how for c in found}
     texts = [HOSTS] if question.host_gpus else [law]
     if question.rate is None:
         texts.append(IN_FLIGHT)
     if "closed" in how:
         texts.append(CLOSED)
+    if QUEUE in how:
+        texts.append(AT_RANDOM)
     if "open" in how:
         texts.append(ARRIVALS)
     if question.rate is not None and not question.slos:
@@ -358,7 +364,7 @@ def _details(
     smallest = found[0].load / found[0].gpus
     laws = {name: fit(points, name).law for name in LAWS[:counts]}
     return {
-        "unit": unit_of(question, closed=found[-1].at_random is not None),
+        "unit": unit_of(question, found[-1]),
         "counts": [
             {
                 "gpus": c.gpus,

@@ -51,7 +51,12 @@ def _load(answer: Estimate, question: Question) -> str:
     more = "were not measured, and may need more GPUs" if measured else "need more GPUs"
     texts = [f"more than about {_at_most(carried, question, load)} {unit} {more}"] if carried >= load else []
     fewer = _carried(answer, question, less, load) if less > 0 else 0.0
-    if less == answer.tested_gpus and not _simulated(answer) and question.rate is None and question.think == "none":
+    if (
+        less == answer.tested_gpus
+        and less not in _simulated(answer)
+        and question.rate is None
+        and question.think == "none"
+    ):
         # What the tested ones carry is known better than in proportion to what more of them do.
         fewer = answer.capacity_concurrency or fewer
     if less > 0 and fewer < load and not measured and (fewer >= 1 or question.rate is not None):

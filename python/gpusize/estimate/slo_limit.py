@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from gpusize.analysis.broken import failed_of
-from gpusize.analysis.failed_requests import quantile_of_all, told_requests
+from gpusize.analysis.failed_requests import quantile_of_all, share_within, told_requests
 from gpusize.analysis.throughput import KEPT_UP, is_brief, kept_up_in_time, overrun_rate, rates_of, throughput
 from gpusize.estimate.crossing import effective_n
 from gpusize.estimate.isotonic import Z_95, crossing_point, decreasing, wilson
@@ -28,8 +28,6 @@ NOISE: Final = 0.1
 """A target that answers less than it kept up with, by no more than this share, answers as much."""
 LEAST_GAP: Final = 0.01
 """Then it carries hardly more."""
-TOLD: Final = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
-"""Percentiles that tools write."""
 FAILED: Final = -1.0
 """How far a level is from keeping a bound that failed requests break: as one that takes twice as long."""
 
@@ -112,20 +110,8 @@ def kept_by_load(levels: Sequence[LevelData], slo: Slo) -> list[tuple[float, flo
         point = _judged(level, slo)
         if point is not None:
             told = slo.kind == "percentile" and point.enough != slo.share
-            points.append(replace(point, kept=_share_by_percentiles(level, slo), enough=slo.share) if told else point)
+            points.append(replace(point, kept=share_within(level, slo), enough=slo.share) if told else point)
     return [(point.load, point.kept) for point in _monotone(points)]
-
-
-def _share_by_percentiles(level: LevelData, slo: Slo) -> float:
-    """The share of an import's requests within an SLO's bound; 1 beyond the highest percentile that is told."""
-    bound = slo.bound_s or 0.0
-    values = [(quantile_of_all(level, slo.metric, prob, bound), prob) for prob in sorted({*TOLD, slo.share})]
-    known = [(value, prob) for value, prob in values if value is not None]
-    beyond = next((k for k, (value, _) in enumerate(known) if value > bound), None)
-    if beyond is None:
-        return 1.0
-    (fast, low), (slow, high) = ((0.0, 0.0), *known)[beyond : beyond + 2]
-    return low + (high - low) * (bound - fast) / (slow - fast)
 
 
 def _judged(level: LevelData, slo: Slo | None) -> _Kept | None:

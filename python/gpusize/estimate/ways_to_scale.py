@@ -48,7 +48,7 @@ class Option:
 
 def options(found: Sequence[Capacity], count: Count, wanted: float, question: Question) -> list[Option]:
     """Every way, first that in one host; of copies of what was measured those of the largest and the cheapest count."""
-    ways = [in_host(count, found[-1].needed(wanted), question, closed=found[-1].at_random is not None)]
+    ways = [in_host(count, found[-1], wanted, question)]
     copies = [_copies(c.gpus, c.load, c.se, wanted, c.needed(wanted)) for c in found]
     cheapest = min(copies, key=lambda each: each.gpus or 0)
     kept = [cheapest, copies[-1]] if len(copies) > 1 else []
@@ -60,12 +60,9 @@ def options(found: Sequence[Capacity], count: Count, wanted: float, question: Qu
     return ways
 
 
-def in_host(count: Count, needed: float, question: Question, *, closed: bool = False) -> Option:
-    """More GPUs in the host that was measured: the law's count.
-
-    ``closed``: the law is of closed loops, though requests come at random.
-    """
-    per, unit = question.gpus_per_replica, unit_of(question, closed=closed)
+def in_host(count: Count, largest: Capacity, wanted: float, question: Question) -> Option:
+    """More GPUs in the host that was measured, ``largest`` of them: the law's count."""
+    per, unit, needed = question.gpus_per_replica, unit_of(question, largest), largest.needed(wanted)
     low, high = _times(count.low, per), _times(count.high, per)
     follow = tuple(n * per for n in count.next)
     name = "more GPUs in that host"
@@ -102,7 +99,6 @@ def whole_hosts(question: Question, found: Sequence[Capacity], count: Count, wan
     """Whole hosts of so many GPUs as the question says, by their measured capacity, else by the law's."""
     gpus, per = question.host_gpus or found[-1].gpus, question.gpus_per_replica
     known = next((c for c in found if c.gpus == gpus), None)
-    closed = found[-1].at_random is not None
     if known is not None:
         load, se, needed = known.load, known.se, known.needed(wanted)
     else:
@@ -111,13 +107,13 @@ def whole_hosts(question: Question, found: Sequence[Capacity], count: Count, wan
         se = max(high - load, load - low) / 1.96
         needed = found[-1].needed(wanted)
     if needed <= load and count.n is not None and count.n * per < gpus:
-        inside = in_host(count, found[-1].needed(wanted), question, closed=closed)
+        inside = in_host(count, found[-1], wanted, question)
         high_gpus = gpus if inside.high is None else min(gpus, inside.high)
         return replace(inside, name=f"one host of {gpus} GPUs", high=high_gpus)
     way = _copies(gpus, load, se, wanted, needed)
     if known is not None:
         return way
-    of = f"{load:.4g} {unit_of(question, closed=closed)} each {_NAMES[count.law.name]}"
+    of = f"{load:.4g} {unit_of(question, found[-1])} each {_NAMES[count.law.name]}"
     return replace(way, next=(gpus,), text=f"{way.text}; hosts of {gpus} were not measured: {of}")
 
 
@@ -135,10 +131,10 @@ def _copies(gpus: int, load: float, se: float, wanted: float, needed: float) -> 
     return Option(name, total, low * gpus, _times(high, gpus), follow, text, hosts * load, needed)
 
 
-def unit_of(question: Question, *, closed: bool = False) -> str:
-    """Of what is carried: users who pause are not all in flight; ``closed``: of closed loops, for a rate."""
+def unit_of(question: Question, capacity: Capacity) -> str:
+    """Of a capacity: users who pause are not all in flight, and closed loops are not what comes at random."""
     if question.rate is not None:
-        return "requests/s in the closed loop" if closed else "requests/s"
+        return "requests/s" if capacity.at_random is None else "requests/s in the closed loop"
     return "users" if question.think == "none" else "in flight"
 
 

@@ -26,6 +26,7 @@ mod parent;
 pub mod plan;
 mod proc_files;
 mod process;
+mod proportional;
 mod sampler;
 mod source;
 mod sys;

@@ -121,9 +121,10 @@ mod tests {
 
     #[test]
     fn a_name_may_hold_anything() {
-        let text = b"42 (a) R (b c) S 7 42 42 0 -1 4194560 1 2 3 4 150 25 10 5 20 0 3 0 2664801 2322432 316 1844 1 1";
+        let text = b"42 (a) R (b c) S 7 42 42 0 -1 4194560 9 2 3 4 150 25 10 5 20 0 3 0 2664801 2322432 316 1844 1 1";
         let found = stat(text).expect("a stat");
         assert_eq!((found.parent, found.threads, found.start, found.pages), (7, 3, 2_664_801, 316));
+        assert_eq!(found.faults, 9);
         assert_eq!((found.user_ns, found.system_ns), (1_500_000_000, 250_000_000));
         assert_eq!((found.children_user_ns, found.children_system_ns), (100_000_000, 50_000_000));
         assert!(!found.ended);

@@ -15,6 +15,7 @@ use super::layout::{Asked, discover};
 use super::member::{Member, children_of};
 use super::mounts;
 use super::proc_files;
+use super::proportional::Looks;
 use super::source::{End, Ends, Source, values};
 use super::sys::{page_bytes, tmpfs_bytes};
 use gpusize_base::clock::now_ns;
@@ -24,10 +25,6 @@ use gpusize_base::error::{Error, Result};
 const FEW_THREADS: i64 = 16;
 /// So many processes keep a descriptor; the others are opened each time.
 const MOST_OPEN: usize = 256;
-/// Proportional memory is also worked out whenever one part of so many of the resident memory is new.
-const PSS_GROWN: i64 = 16;
-/// After a look at proportional memory there is none for so many times as long as it took.
-const PSS_RESTS: i64 = 9;
 
 /// A tree of processes. Who has been seen in it stays in it, whoever its parent becomes.
 #[derive(Debug)]
@@ -52,14 +49,10 @@ pub struct Process {
     tmpfs: Vec<PathBuf>,
     hwm_bytes: i64,
     status_at_bytes: i64,
-    pss_every_ns: Option<i64>,
-    pss_due_ns: i64,
-    /// The most resident memory at any look at proportional memory, and page faults of all at the last one.
-    pss_at_bytes: i64,
-    pss_at_faults: i64,
-    /// Before then no further look is taken, so that looks take a tenth of the time at most.
-    pss_rests_ns: i64,
+    /// Page faults of all that are there.
     faults: i64,
+    /// Of proportional memory, where it is asked for.
+    looks: Option<Looks>,
     buffer: Buffer,
     /// Of the cgroup that the process was in when it was asked for, which it may share.
     limits: WatchedLimits,
@@ -92,12 +85,8 @@ impl Process {
             tmpfs: Vec::new(),
             hwm_bytes: 0,
             status_at_bytes: 0,
-            pss_every_ns,
-            pss_due_ns: i64::MIN,
-            pss_at_bytes: 0,
-            pss_at_faults: 0,
-            pss_rests_ns: i64::MIN,
             faults: 0,
+            looks: pss_every_ns.map(Looks::every),
             buffer: Buffer::default(),
             limits: WatchedLimits::of_a_part(),
             ends: if live { Ends::of_process(pid) } else { Ends::default() },
@@ -255,13 +244,6 @@ impl Process {
         }
     }
 
-    /// Whether proportional memory may be another by now: more is resident than at any look, or pages were touched or
-    /// copied, which more processes share, or fewer.
-    fn shared_anew(&self, mem_bytes: i64) -> bool {
-        let touched = (self.faults - self.pss_at_faults) * page_bytes();
-        mem_bytes > self.pss_at_bytes + self.pss_at_bytes / PSS_GROWN || touched > mem_bytes / PSS_GROWN
-    }
-
     fn proportional(&mut self, reading: &mut Reading) {
         let mut sum = None;
         for member in self.members.iter().filter(|member| !member.stat.ended) {
@@ -308,7 +290,7 @@ impl Process {
             let why = match column {
                 Column::ReadBytes | Column::WrittenBytes if self.io_refused => refused,
                 Column::Pss if self.pss_refused => refused,
-                Column::Pss if self.pss_every_ns.is_none() => "not asked for (pss)",
+                Column::Pss if self.looks.is_none() => "not asked for (pss)",
                 Column::Tmpfs if self.tmpfs.is_empty() => "no files in memory are mounted",
                 Column::Tmpfs => "where they are cannot be looked at: it belongs to another user, or has ended",
                 Column::Waited => "the kernel does not keep it, or it ended before anybody looked",
@@ -345,15 +327,11 @@ impl Source for Process {
             self.status_at_bytes = self.status_at_bytes.max(mem_bytes);
             self.details(reading);
         }
-        if let Some(every_ns) = self.pss_every_ns
-            && (after >= self.pss_due_ns || (after >= self.pss_rests_ns && self.shared_anew(mem_bytes)))
-        {
-            self.pss_due_ns = after + every_ns;
-            self.pss_at_bytes = self.pss_at_bytes.max(mem_bytes);
-            self.pss_at_faults = self.faults;
+        if self.looks.as_mut().is_some_and(|looks| looks.wanted(after, mem_bytes, self.faults)) {
             self.proportional(reading);
-            let looked = now_ns();
-            self.pss_rests_ns = looked + PSS_RESTS * (looked - after);
+            if let Some(looks) = &mut self.looks {
+                looks.taken(after, now_ns(), mem_bytes, self.faults);
+            }
         }
         if self.first.is_empty() {
             self.first = reading.clone();

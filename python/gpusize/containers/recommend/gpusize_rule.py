@@ -10,6 +10,9 @@ kind nobody knows, so it counts in full. With a large cache the kernel's peak is
 that saw all of it, and nothing is added. The margin scales where a constant one would be a small share (CPOST's 100 MB
 on 4455 MB are 2 %) and does not vanish where a share would be small.
 
+Of a process tree whose shared pages were divided among its processes (PSS), that is the base, with what no look at it
+saw: a container pays for a page once.
+
 Windows are a tenth of the run, at least 100 ms and at most 1 s, and no shorter than readings are apart: a percentile of
 one window is only the mean, and an operator that takes its second of CPU time at once is slower with less. Nothing
 above the CPUs of the machine it ran on is recommended, since nothing above them was measured.

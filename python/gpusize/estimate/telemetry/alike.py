@@ -79,22 +79,25 @@ def unlike(production: Production) -> Unlike | None:
     enough = seen >= FEWEST
     with np.errstate(divide="ignore", invalid="ignore"):
         times = np.where(enough, np.log(all_s / all_gaps), np.nan)
-    best: tuple[float, int, int, NDArray[np.float64]] | None = None
+    best = -math.inf, 0, 0
     for slow in range(n):
-        for fast in range(n):
-            both = np.where(enough[slow] & enough[fast], np.minimum(seen[slow], seen[fast]), 0.0)
-            if slow != fast and both.any():
-                apart = float(np.nansum(both * (times[slow] - times[fast])) / both.sum())
-                if best is None or apart > best[0]:
-                    best = apart, slow, fast, both
-    if best is None or best[0] <= math.log(CLEARLY):
+        # Of each other replica, at the loads at which both were seen, by the steps of who was seen less.
+        shared = np.where(enough & enough[slow], np.minimum(seen, seen[slow]), 0.0)
+        steps_of = shared.sum(axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            apart = np.nansum(shared * (times[slow] - times), axis=1) / np.where(steps_of > 0, steps_of, np.nan)
+        if np.isfinite(apart).any():
+            fast = int(np.nanargmax(apart))
+            best = max(best, (float(apart[fast]), slow, fast))
+    apart_most, slow, fast = best
+    if apart_most <= math.log(CLEARLY):
         return None
-    apart, slow, fast, both = best
+    both = np.where(enough[slow] & enough[fast], np.minimum(seen[slow], seen[fast]), 0.0)
     place = int(np.argmax(both))
     names = _names(steps.replicas)
     at_work = float((loads[slow, place] + loads[fast, place]) / (seen[slow, place] + seen[fast, place]))
     slow_s, fast_s = (math.exp(float(times[each, place])) for each in (slow, fast))
-    return Unlike(names[slow], names[fast], slow_s, fast_s, at_work, math.exp(apart))
+    return Unlike(names[slow], names[fast], slow_s, fast_s, at_work, math.exp(apart_most))
 
 
 def _names(replicas: tuple[str, ...]) -> list[str]:

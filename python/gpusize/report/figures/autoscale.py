@@ -329,8 +329,7 @@ def _title(found: Judgement) -> str:
     text = f"{'Kept' if found.keeps else 'Missed'}: {percent(share)} within {clean(str(slo), 40)}"
     if found.paid is None:
         return text
-    known = found.paid.known_s / found.duration_s
-    part = f" in {percent(known)} of the time" if known < KNOWN else ""
+    part = f" in {percent(found.known_share)} of the time" if found.known_share < KNOWN else ""
     return f"{text}, {number(found.paid.gpu_hours)} GPU-hours{part}"
 
 

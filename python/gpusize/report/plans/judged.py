@@ -76,7 +76,7 @@ def conclusion(found: Judgement) -> str:
     if found.scaling is not None:
         mean, peak = plain_number(found.scaling.mean), count(found.scaling.peak)
         parts.append(f"{mean} ready replicas on average, {peak} at most")
-    known = found.paid.known_s / found.duration_s
+    known = found.known_share
     since = f"in the {percent(known)} of the time that is known: " if known < KNOWN else ""
     return f"{text}; {since}{', '.join(parts)}"
 
@@ -231,7 +231,7 @@ def _paid(found: Judgement) -> Iterator[tuple[str, str]]:
     if paid.idle_share is not None:
         yield "idle", f"{percent(paid.idle_share)} of the readings of single replicas had no request at work"
     if paid.energy_wh is not None:
-        known = "" if paid.energy_known_s >= 0.99 * found.duration_s else f" in {duration(paid.energy_known_s)}"
+        known = "" if paid.energy_known_s >= KNOWN * found.duration_s else f" in {duration(paid.energy_known_s)}"
         yield "energy", f"{plain_number(paid.energy_wh / 1000, DIGITS)} kWh{known}"
 
 

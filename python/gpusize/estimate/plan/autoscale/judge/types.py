@@ -191,6 +191,11 @@ class Judgement:
         )
 
     @property
+    def known_share(self) -> float:
+        """Of its time, for which it is known what was paid for; 0 where that is known of none."""
+        return 0.0 if self.paid is None or self.duration_s <= 0 else self.paid.known_s / self.duration_s
+
+    @property
     def below(self) -> tuple[int, int]:
         """Windows in which some SLO was not kept, of those that have requests."""
         import numpy as np
