@@ -17,13 +17,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gpusize.estimate.twin.level_shares import DESIGN, FEWEST_BATCHES, mean_error
+from gpusize.estimate.twin.level_shares import mean_error, share_within
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from gpusize.estimate.twin.attainment_curve import Curve
+    from gpusize.estimate.twin.level_shares import Level
 
 __all__ = ["REACH", "Margin", "Pooled"]
 
@@ -98,8 +96,6 @@ class Pooled:
 
     def _near(self, users: int) -> list[_Level]:
         """The levels that speak for a load, moved to it."""
-        import numpy as np
-
         objective = self.curve.objective
         limit = math.log(objective.bound) if objective.bound > 0 else -math.inf
         away = [abs(math.log(each.users / users)) for each in self.curve.levels]
@@ -109,13 +105,12 @@ class Pooled:
             if far > reach:
                 continue
             move = self._move(level.users, users)
-            share, error, freedom = _shares(level.logs <= limit - move, level.edges)
+            share, error, freedom = _alone(level, limit - move)
             # What a wrong move is worth in attainment: the share of values between both bounds.
             wrong = BENT * abs(move) + 0.2 * BENT * far
             bent = 0.0
             if wrong > 0:
-                between = 0.5 * float(np.mean(np.abs(level.logs + move - limit) <= wrong))
-                bent = max(between, wrong * max(share * (1 - share), 1 / level.logs.size))
+                bent = max(0.5 * level.near(limit - move, wrong), wrong * max(share * (1 - share), 1 / level.logs.size))
             found.append(_Level(share, bent, error, freedom, level.logs.size))
         return found
 
@@ -127,12 +122,8 @@ class Pooled:
 
     @cached_property
     def _tails(self) -> bool:
-        import numpy as np
-
         share = self.curve.objective.share or 0.5
-        return any(
-            bool(np.isfinite(np.quantile(each.logs, share, method="inverted_cdf"))) for each in self.curve.levels
-        )
+        return any(math.isfinite(each.quantile(share)) for each in self.curve.levels)
 
     @cached_property
     def _design(self) -> float:
@@ -142,7 +133,7 @@ class Pooled:
         total, weights = 0.0, 0
         for level in self.curve.levels:
             n = level.logs.size
-            share, error, _ = _shares(level.logs <= limit, level.edges)
+            share, error, _ = _alone(level, limit)
             smooth = (share * n + 0.5) / (n + 1)
             total += n * error**2 * n / (smooth * (1 - smooth))
             weights += n
@@ -166,20 +157,7 @@ class Pooled:
         return Margin(ratio - 1.0, ratio * error / math.sqrt(times), times * freedom)
 
 
-def _shares(kept: NDArray[np.bool_], edges: NDArray[np.intp]) -> tuple[float, float, float]:
-    """A share with its standard error from batches, and its degrees of freedom.
-
-    Never below that of independent requests with half a miss and half a hit more: where all batches agree, they do not
-    prove that the share is 0 or 1.
-    """
-    import numpy as np
-
-    sums, sizes = np.add.reduceat(kept, edges[:-1], dtype=float), np.diff(edges).astype(float)
-    k, total = sizes.size, float(sizes.sum())
-    share = float(sums.sum()) / total
-    smooth = (share * total + 0.5) / (total + 1)
-    floor = math.sqrt(smooth * (1 - smooth) / total)
-    if k < FEWEST_BATCHES:
-        return share, DESIGN * floor, float(FEWEST_BATCHES)
-    off = sums - share * sizes
-    return share, max(floor, math.sqrt(float(off @ off) * k / (k - 1)) / total), float(k - 1)
+def _alone(level: Level, limit: float) -> tuple[float, float, float]:
+    """A level's share with its standard error, as if requests were independent where batches do not tell otherwise."""
+    found = share_within(level, limit, design=1.0)
+    return found.value, found.error, found.freedom

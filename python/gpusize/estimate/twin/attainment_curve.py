@@ -106,15 +106,13 @@ class Curve:
         import numpy as np
 
         values = visit.values[self.number]
-        kept = visit.steady & ~np.isnan(values)
-        left_s = np.where(np.isfinite(visit.last_s), visit.last_s, visit.due_s)[kept]
-        order = np.argsort(left_s, kind="stable")
+        order = visit.by_end[~np.isnan(values[visit.by_end])]
         with np.errstate(divide="ignore"):
-            logs = np.log(values[kept])[order]
+            logs = np.log(values[order])
         length_s = visit.window[1] - visit.window[0]
         fits = length_s / (BATCH_RESIDENCES * visit.residence_s) if visit.residence_s > 0 else 1.0
         batches = int(min(MOST_BATCHES, max(1.0, fits if math.isfinite(fits) else 1.0)))
-        times = left_s[order] - visit.window[0]
+        times = visit.left_s[order] - visit.window[0]
         bounds = np.linspace(0.0, length_s, batches + 1)[1:-1]
         edges = np.concatenate([[0], np.searchsorted(times, bounds), [logs.size]])
         return logs, np.unique(edges)
@@ -132,7 +130,7 @@ class Curve:
                 continue
             own, share = self.own(each), self.objective.share
             around = [max(share - own.error, 0.01), share, min(share + own.error, 1.0)]
-            low, at, high = np.quantile(each.logs, around, method="inverted_cdf")
+            low, at, high = (each.quantile(one) for one in around)
             if math.isfinite(at):
                 # Of a level that nearly misses by its failures the upper end is one: it is as far as the lower.
                 high = high if math.isfinite(high) else 2 * at - low
@@ -147,11 +145,7 @@ class Curve:
 
     def _at(self, level: Level) -> float:
         """Logarithm of the quantile that is asked for, infinite for a miss; of a mean the mean."""
-        import numpy as np
-
-        if self.objective.share is None:
-            return level.mean
-        return float(np.quantile(level.logs, self.objective.share, method="inverted_cdf"))
+        return level.mean if self.objective.share is None else level.quantile(self.objective.share)
 
     def location(self, users: float) -> float:
         """Logarithm of the quantile that is asked for, or of the mean, at so many requests in flight.
@@ -222,19 +216,16 @@ class Curve:
         The error is that of the share at the quantile, by the quantiles as far around it, or the ``least``. None where
         a miss may lie within it, or nothing has a logarithm there.
         """
-        import numpy as np
-
         if self.objective.share is None:
             if not math.isfinite(level.mean) or level.mean <= 0:
                 return None
             error, freedom = mean_error(level)
             return math.log(level.mean), max(least, error), freedom
-        at = float(np.quantile(level.logs, share, method="inverted_cdf"))
+        at = level.quantile(share)
         if not math.isfinite(at):
             return None
         own = share_within(level, at, self._design)
-        around = [max(share - own.error, 0.01), min(share + own.error, 1.0)]
-        low, high = (float(each) for each in np.quantile(level.logs, around, method="inverted_cdf"))
+        low, high = level.quantile(max(share - own.error, 0.01)), level.quantile(min(share + own.error, 1.0))
         if not (math.isfinite(low) and math.isfinite(high)):
             return None
         return at, max(least, 0.5 * (high - low)), own.freedom
@@ -249,13 +240,12 @@ class Curve:
 
         found, weights = [], []
         for each in self.levels:
-            sizes = np.diff(each.edges).astype(float)
+            sizes = each.sizes
             if sizes.size < FEWEST_BATCHES or sizes.sum() < LEAST_DESIGN:
                 continue
             for share in (0.75, 0.9):
-                over = each.logs > np.quantile(each.logs, share, method="inverted_cdf")
-                sums = np.add.reduceat(over, each.edges[:-1], dtype=float)
-                p = float(over.mean())
+                sums = sizes - each.within(each.quantile(share))
+                p = float(sums.sum() / sizes.sum())
                 if 0 < p < 1:
                     off = sums - p * sizes
                     k = sizes.size
@@ -290,7 +280,7 @@ class Curve:
             here = self.location(users)
             near = self._rows(users, 1.0, here)
             self._weighed[users] = [
-                (float(w), here - self.location(each.users) if math.isfinite(here) else 0.0, np.sort(each.logs))
+                (float(w), here - self.location(each.users) if math.isfinite(here) else 0.0, each.ordered)
                 for w, each in zip(near.weights(self._design)[0], near.levels, strict=True)
             ]
         with np.errstate(divide="ignore"):
@@ -356,9 +346,10 @@ class Curve:
             share = moved.value
             # What a wrong move is worth in attainment: the share of values between both bounds.
             wrong = BENT * abs(move) + BENT * 0.2 * abs(math.log(each.users / users))
-            bent = 0.5 * float(np.mean(np.abs(each.logs + move - limit) <= max(wrong, 1e-9))) if wrong > 0 else 0.0
+            bent = 0.0
             if wrong > 0:
-                bent = max(bent, wrong * max(share * (1 - share), 1 / each.logs.size))
+                between = 0.5 * each.near(limit - move, max(wrong, 1e-9))
+                bent = max(between, wrong * max(share * (1 - share), 1 / each.logs.size))
             levels.append(each)
             rows.append((share, moved.error, moved.freedom, bent, float(each.logs.size)))
         return Moved(levels, *np.array(rows).T)

@@ -15,6 +15,7 @@ from gpusize.estimate.twin.calibration import Candidate
 from gpusize.estimate.twin.candidates import batching, flow
 from gpusize.estimate.twin.conformal import bound_error, wider
 from gpusize.estimate.twin.contention import Contention, contention
+from gpusize.estimate.twin.excerpt import excerpt
 from gpusize.estimate.twin.fewest_replicas import MOST_REPLICAS, ROUGHLY, Counter, mean_field
 from gpusize.estimate.twin.kept_at_all import unsure
 from gpusize.estimate.twin.load import ClusterLoad
@@ -103,10 +104,11 @@ class Sizer:
     def __init__(self, visits: Sequence[Observed], objectives: Sequence[Objective]) -> None:
         base = min(each.gpus for each in visits)
         self._base = base
-        self._others = [v for v in visits if v.gpus > base]
-        self._visits = [v for v in visits if v.gpus == base]
+        alone = [each for each in visits if each.gpus == base]
+        self.curves = [Curve(each, number, alone) for number, each in enumerate(objectives)]
         self._objectives = objectives
-        self.curves = [Curve(each, number, self._visits) for number, each in enumerate(objectives)]
+        self._visits = [excerpt(each) for each in alone]
+        self._others = [excerpt(each) for each in visits if each.gpus > base]
         self._capacities = [curve_capacity(curve) for curve in self.curves]
         self._fits: dict[tuple[bool, str | None], Candidate | None] = {}
         self._losses: dict[tuple[str, str], Contention] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from gpusize.analysis.delivery.intended import think_s
@@ -33,6 +34,8 @@ REACHED: Final = 0.75
 """A loop that never had so many of its users in flight was one of fewer; a busy generator alone does not do that."""
 AT_ONCE: Final = 0.05
 """Who begins within so much of a residence time begins at the same moment: a server has answered nothing yet."""
+BEGINNING: Final = 20
+"""Within so many requests of each user they mostly have begun."""
 MOST_TOLD: Final = 0.95
 """What a server says of fewer of its requests is not used."""
 Ratio = TypeVar("Ratio", float, "NDArray[np.float64]")
@@ -139,7 +142,7 @@ def _values(slo: Slo, records: pl.DataFrame) -> NDArray[np.float64]:
     return np.where(void, np.nan, np.where(ok, raw, np.inf))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Observed:
     """One visit of a closed loop. Times in seconds from the level's first due time; NaN where there was none.
 
@@ -190,7 +193,22 @@ class Observed:
     queue_s: NDArray[np.float64] | None = None
     server_s: NDArray[np.float64] | None = None
 
-    @property
+    @cached_property
+    def left_s(self) -> NDArray[np.float64]:
+        """When each ended; where nothing says so, when it was due; shape (m,)."""
+        import numpy as np
+
+        return np.where(np.isfinite(self.last_s), self.last_s, self.due_s)
+
+    @cached_property
+    def by_end(self) -> NDArray[np.intp]:
+        """The steady requests in the order in which they ended."""
+        import numpy as np
+
+        steady = np.flatnonzero(self.steady)
+        return steady[np.argsort(self.left_s[steady], kind="stable")]
+
+    @cached_property
     def residence_s(self) -> float:
         """Mean time from write to end of the steady requests that ended."""
         import numpy as np
@@ -310,12 +328,16 @@ def _at_load(
     if not judged.any():
         return users, window, steady
     soon_s = AT_ONCE * float(np.median((left_s - sent_s)[judged]))
-    begun, ended = np.sort(sent_s[told]), np.sort(left_s)
-    in_flight = np.searchsorted(begun, sent_s + soon_s, "right") - np.searchsorted(ended, sent_s, "right")
     order = np.argsort(np.where(told, sent_s, np.inf), kind="stable")
-    there = np.empty(sent_s.size)
-    # Who has begun goes on: that fewer are in flight for a moment is not the beginning.
-    there[order] = np.maximum.accumulate(np.minimum(in_flight, users)[order])
+    begun, ended = sent_s[order][: told.sum()], np.sort(left_s, kind="stable")
+    there = np.full(sent_s.size, users)
+    # Who has begun goes on: that fewer are in flight for a moment is not the beginning. Once all were there, all are.
+    for beginning in (order[: BEGINNING * users], order):
+        at = sent_s[beginning]
+        in_flight = np.searchsorted(begun, at + soon_s, "right") - np.searchsorted(ended, at, "right")
+        there[beginning] = np.maximum.accumulate(np.minimum(in_flight, users))
+        if there[beginning[-1]] >= users:
+            break
     if there[judged].mean() >= AT_LOAD * users:
         return users, window, steady
     full = judged & (there >= AT_LOAD * users)
