@@ -278,6 +278,7 @@ def simulate_flow(
     load: str,
     sizes: bytes,
     *,
+    tasks: tuple[bytes, bytes, bytes] | None = None,
     due: bytes | None = None,
     judge: str | None = None,
     autoscaler: str | None = None,

@@ -138,8 +138,9 @@ class MeasuredBounds:
         if answer.gpus is None or not slos or (question.together and len(slos) > 1):
             return answer
         found = self.brackets(question, slos)
-        several = len({lv.gpus for lv in self._levels}) > 1
-        moved = _moved(answer, _allowed(found, question, several=several))
+        # Calls of a workflow go to any replica, each by itself: several share them better than one does.
+        apart = len({lv.gpus for lv in self._levels}) > 1 or any(lv.knows_calls for lv in self._levels)
+        moved = _moved(answer, _allowed(found, question, several=apart))
         if moved.gpus is None or question.rate is not None:
             return moved
         # A capacity is in requests in flight, whatever the pauses of those who are asked for.

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use arrow_schema::ArrowError;
 use gpusize_simulator::{
     self as core, AutoscalerConfig, Beside, ClusterConfig, FlowBeside, FlowConfig, Judge, Load, Mix, Plan, SimError,
+    Tasks,
 };
 use pyo3::prelude::*;
 
@@ -123,14 +124,16 @@ pub fn simulate(
 }
 
 /// Run flow-equivalent servers in virtual time; the rows, and a JSON summary. Sizes are little-endian f64, due times i64.
+/// Tasks are three arrays: the requests of each as u32, the time before each request and after each task as i64, ns.
 #[pyfunction]
-#[pyo3(signature = (config, load, sizes, *, due = None, judge = None, autoscaler = None, rows = true))]
+#[pyo3(signature = (config, load, sizes, *, tasks = None, due = None, judge = None, autoscaler = None, rows = true))]
 #[allow(clippy::too_many_arguments)] // by name in Python
 pub fn simulate_flow(
     py: Python<'_>,
     config: &str,
     load: &str,
     sizes: &[u8],
+    tasks: Option<(&[u8], &[u8], &[u8])>,
     due: Option<&[u8]>,
     judge: Option<&str>,
     autoscaler: Option<&str>,
@@ -143,7 +146,15 @@ pub fn simulate_flow(
     let sizes = numbers("sizes", sizes, f64::from_le_bytes)?;
     let due_ns = due.map(|bytes| numbers("due", bytes, i64::from_le_bytes)).transpose()?;
     let (judge, autoscaler) = (judge.as_ref(), autoscaler.as_ref());
-    let beside = FlowBeside { sizes: &sizes, due_ns: due_ns.as_deref(), judge, autoscaler, summary_only: !rows };
+    let tasks = tasks.map(|(requests, before, after)| {
+        let requests = numbers("tasks", requests, u32::from_le_bytes)?;
+        let before_ns = numbers("tasks", before, i64::from_le_bytes)?;
+        PyResult::Ok((requests, before_ns, numbers("tasks", after, i64::from_le_bytes)?))
+    });
+    let tasks = tasks.transpose()?;
+    let tasks = tasks.as_ref().map(|(requests, before_ns, after_ns)| Tasks { requests, before_ns, after_ns });
+    let due_ns = due_ns.as_deref();
+    let beside = FlowBeside { sizes: &sizes, tasks, due_ns, judge, autoscaler, summary_only: !rows };
     let result = py.detach(|| core::run_flow(&config, &load, beside)).map_err(raise)?;
     let batch = py.detach(|| result.columns.into_record_batch()).map_err(no_batch)?;
     Ok((RecordBatches::one(batch), json(&result.summary)?))

@@ -50,7 +50,7 @@ pub use batch::Running;
 pub use closed_form::closed_form_runtime_s;
 pub use cluster::Cluster;
 pub use config::{ChatConfig, ClusterConfig, Faults, PrefillServers, Router, StaticBatching, WorkflowConfig};
-pub use flow::{FlowBeside, FlowColumns, FlowConfig, FlowResult, FlowSummary, run_flow};
+pub use flow::{FlowBeside, FlowColumns, FlowConfig, FlowResult, FlowSummary, Tasks, run_flow};
 pub use gpu::{Gpu, Observer, Payload, Refusal, Sequence};
 pub use judge::{Bound, Counts, Judge, Judged, JudgedMetric, Steps};
 pub use length::Length;

@@ -2,7 +2,7 @@
 
 use gpusize_simulator::{
     Arrivals, Bound, FlowBeside, FlowConfig, FlowResult, Judge, JudgedMetric, Load, Outcome, Process, ReplicaStep,
-    Router, Think, run_flow,
+    Router, Tasks, Think, run_flow,
 };
 
 const S: i64 = 1_000_000_000;
@@ -268,5 +268,78 @@ fn what_cannot_be_is_refused() {
     ] {
         let error = run_flow(&config, &load, FlowBeside { sizes, ..FlowBeside::default() }).expect_err(needle);
         assert!(error.to_string().contains(needle), "{error}");
+    }
+}
+
+/// Tasks of one to five requests with pauses between them, by equal shares: (requests of each, sizes, before, after).
+fn agents(count: usize) -> (Vec<u32>, Vec<f64>, Vec<i64>, Vec<i64>) {
+    let requests: Vec<u32> = (0..count).map(|task| 1 + (task % 5) as u32).collect();
+    let all = requests.iter().sum::<u32>() as usize;
+    // Sizes and pauses in an order of their own each, so that long ones do not meet.
+    let sizes = exponential(all);
+    let sizes = (0..all).map(|place| sizes[place * 7919 % all]).collect();
+    let before_ns = (0..all).map(|place| (place * 104_729 % 3_000) as i64 * 1_000_000).collect();
+    let after_ns = (0..count).map(|task| (task % 2) as i64 * S).collect();
+    (requests, sizes, before_ns, after_ns)
+}
+
+#[test]
+fn a_task_alone_takes_its_pauses_and_its_work() {
+    let tasks = Tasks { requests: &[3], before_ns: &[S, 2 * S, 0], after_ns: &[4 * S] };
+    let beside = FlowBeside { sizes: &[1.0, 0.5, 2.0], tasks: Some(tasks), ..FlowBeside::default() };
+    let found = run_flow(&FlowConfig::new(vec![0.5]), &closed(1, 10), beside).expect("a run");
+    assert!((found.summary.runtime_s.expect("answers").mean - (3.0 + 7.0 + 4.0)).abs() < 1e-6);
+    // It is at the server for a half of its time.
+    assert!((found.summary.busy_share - 0.5).abs() < 0.01, "{}", found.summary.busy_share);
+    let two = FlowConfig { gpus: 2, ..FlowConfig::new(vec![0.5]) };
+    let both = run_flow(&two, &closed(1, 10), beside).expect("a run").columns;
+    assert!(both.end_ns.iter().zip(&both.due_ns).all(|(end_ns, due_ns)| end_ns - due_ns == 14 * S));
+}
+
+#[test]
+fn tasks_are_served_as_the_product_form_says() {
+    let (requests, sizes, before_ns, after_ns) = agents(2_000);
+    let all = sizes.len() as f64;
+    let each = all / requests.len() as f64;
+    let pause_s = before_ns.iter().chain(&after_ns).sum::<i64>() as f64 / 1e9 / all;
+    let tasks = Tasks { requests: &requests, before_ns: &before_ns, after_ns: &after_ns };
+    for (users, rates) in [(3, vec![1.0]), (12, vec![1.0, 1.8, 2.4, 2.8]), (40, vec![2.0, 3.0])] {
+        let mean = |seed| {
+            let beside = FlowBeside { sizes: &sizes, tasks: Some(tasks), summary_only: true, ..FlowBeside::default() };
+            let config = FlowConfig { seed, ..FlowConfig::new(rates.clone()) };
+            run_flow(&config, &closed(users, 6_000), beside).expect("a run").summary.rate_per_s
+        };
+        let found: Vec<f64> = (1..=4).map(mean).collect();
+        let (_, served) = repairman(users, pause_s, &rates);
+        let average = found.iter().sum::<f64>() / 4.0;
+        let expected = served / each;
+        assert!((average / expected - 1.0).abs() < 0.015, "{users} users: {average} against {expected}");
+    }
+}
+
+#[test]
+fn requests_of_tasks_go_each_to_the_server_that_has_the_fewest() {
+    // Two tasks of ten requests without pauses: with a server each they never meet, whole tasks or not.
+    let tasks = Tasks { requests: &[10], before_ns: &[0; 10], after_ns: &[0] };
+    let beside = FlowBeside { sizes: &[1.0; 10], tasks: Some(tasks), ..FlowBeside::default() };
+    let config = FlowConfig { gpus: 2, ..FlowConfig::new(vec![1.0, 1.0]) };
+    let columns = run_flow(&config, &closed(2, 50), beside).expect("a run").columns;
+    assert!(columns.end_ns.iter().zip(&columns.due_ns).all(|(end_ns, due_ns)| end_ns - due_ns == 10 * S));
+}
+
+#[test]
+fn tasks_that_cannot_be_are_refused() {
+    let good = Tasks { requests: &[2, 1], before_ns: &[0, 0, 0], after_ns: &[0, 0] };
+    for (tasks, needle) in [
+        (Tasks { requests: &[], ..good }, "flow.tasks.requests"),
+        (Tasks { requests: &[3, 0], ..good }, "at least 1 each"),
+        (Tasks { requests: &[2, 2], ..good }, "must be for 3, not 4"),
+        (Tasks { before_ns: &[0, 0], ..good }, "flow.tasks.before_ns"),
+        (Tasks { after_ns: &[0], ..good }, "flow.tasks.after_ns"),
+        (Tasks { before_ns: &[0, -5, 0], ..good }, "not -5"),
+    ] {
+        let beside = FlowBeside { sizes: &[1.0; 3], tasks: Some(tasks), ..FlowBeside::default() };
+        let error = run_flow(&FlowConfig::new(vec![1.0]), &closed(1, 5), beside).expect_err(needle).to_string();
+        assert!(error.contains(needle), "{error}");
     }
 }

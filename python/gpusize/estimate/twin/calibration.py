@@ -95,6 +95,7 @@ def calibrated(
     reach: float,
     sampled: float,
     company: float = 0.0,
+    loop: ClusterLoad | None = None,
 ) -> Candidate:
     """A candidate that says at the capacity what was measured.
 
@@ -108,10 +109,12 @@ def calibrated(
         sampled: standard error of the bound that comes with the mix of requests; it stays where nothing is corrected.
         company: standard deviation of a level's x because requests keep the companions of its beginning, which another
             run of the same has not; only attainments are then held against each other.
+        loop: what users of the levels do, however many; None: they never pause.
     """
+    loop = loop or ClusterLoad(users=1)
     deciding = min(range(len(capacities)), key=lambda number: capacities[number])
     found = [
-        _off(replica, number, curve, capacity, prior, reach, company)
+        _off(replica, loop, number, curve, capacity, prior, reach, company)
         for number, (curve, capacity) in enumerate(zip(curves, capacities, strict=True))
     ]
     chosen = found[deciding]
@@ -138,12 +141,19 @@ def felt(curve: Curve, capacity: float) -> float:
 
 
 def _off(
-    replica: Replica, number: int, curve: Curve, capacity: float, prior: float, reach: float, company: float
+    replica: Replica,
+    loop: ClusterLoad,
+    number: int,
+    curve: Curve,
+    capacity: float,
+    prior: float,
+    reach: float,
+    company: float,
 ) -> _Off:
     unit = felt(curve, capacity)
-    held = _levels(replica, number, curve, capacity, reach, company, LEAST_ERROR * unit)
+    held = _levels(replica, loop, number, curve, capacity, reach, company, LEAST_ERROR * unit)
     if not held and not company:
-        held = _between(replica, number, curve, capacity, LEAST_ERROR * unit)
+        held = _between(replica, loop, number, curve, capacity, LEAST_ERROR * unit)
     if not held:
         return _Off(0.0, UNCHECKED, 0.02, 4.0, 0.0, ())
     away = [(AWAY * unit * math.log(each.users / max(1.0, capacity))) ** 2 for each in held]
@@ -173,14 +183,21 @@ class _Held:
 
 
 def _levels(
-    replica: Replica, number: int, curve: Curve, capacity: float, reach: float, company: float, least: float
+    replica: Replica,
+    loop: ClusterLoad,
+    number: int,
+    curve: Curve,
+    capacity: float,
+    reach: float,
+    company: float,
+    least: float,
 ) -> list[_Held]:
     """The measured levels near the capacity: by their attainment, and where that says little by their quantile."""
     found = []
     for level in curve.levels:
         if not level.settled or level.logs.size < REQUESTS or abs(math.log(level.users / max(1.0, capacity))) > reach:
             continue
-        trial = replica.run(ClusterLoad(users=level.users), 1, requests=CHECKED)
+        trial = replica.run(loop.of(level.users), 1, requests=CHECKED)
         mean = curve.objective.share is None
         held = None if mean else _by_share(trial, number, curve, level.users, curve.own(level))
         if held is None and (mean or not company):
@@ -190,14 +207,16 @@ def _levels(
     return found
 
 
-def _between(replica: Replica, number: int, curve: Curve, capacity: float, least: float) -> list[_Held]:
+def _between(
+    replica: Replica, loop: ClusterLoad, number: int, curve: Curve, capacity: float, least: float
+) -> list[_Held]:
     """The whole numbers of users around the capacity, by the curve between the levels."""
     found: list[_Held] = []
     if curve.objective.share is None:
         return found
     for users in sorted({max(1, math.floor(capacity)), max(1, math.ceil(capacity))}):
         share = curve.at(users)
-        held = _by_share(replica.run(ClusterLoad(users=users), 1, requests=CHECKED), number, curve, users, share)
+        held = _by_share(replica.run(loop.of(users), 1, requests=CHECKED), number, curve, users, share)
         if held is not None:
             found.append(replace(held, error=max(least, held.error)))
     return found

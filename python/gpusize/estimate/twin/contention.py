@@ -189,7 +189,7 @@ def _held(visit: Observed, replicas: int, replica: Replica, router: str) -> tupl
     if took.size < FEWEST:
         return None
     tokens = visit.tokens_out[kept]
-    simulated = replica.run(ClusterLoad(users=visit.users, router=router), replicas, requests=REQUESTS)
+    simulated = replica.run(ClusterLoad.of_visit(visit, router), replicas, requests=REQUESTS)
     if replica.tokens is None or not np.isfinite(tokens).all():
         tokens = np.ones_like(took)
         expected = simulated.runtime_s

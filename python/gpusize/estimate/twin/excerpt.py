@@ -36,4 +36,5 @@ def excerpt(visit: Observed) -> Observed:
     there = visit.left_s >= begin_s
     each = {field.name: getattr(visit, field.name) for field in fields(visit)}
     arrays: dict[str, Any] = {name: value[..., there] for name, value in each.items() if isinstance(value, np.ndarray)}
-    return replace(visit, window=(max(visit.window[0], begin_s), visit.window[1]), **arrays)
+    calls = None if visit.calls is None else visit.calls.cut(there)
+    return replace(visit, window=(max(visit.window[0], begin_s), visit.window[1]), calls=calls, **arrays)

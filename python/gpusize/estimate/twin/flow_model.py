@@ -103,10 +103,15 @@ class Flow(Rated):
             "seed": seed,
         }
 
+    def tasks(self, slowness: float = 1.0) -> tuple[bytes, bytes, bytes] | None:  # noqa: ARG002 - of those that have some
+        """What requests do between their calls, as the core takes it; None where they are one each."""
+        return None
+
     def _run(self, asked: ClusterLoad, replicas: int, requests: int | None, seed: int) -> Any:
         config = self.cluster(replicas, asked.router, seed)
         asks = load(asked, self.at_work_s(asked, replicas), self.patience_s, requests)
-        return core().simulate_flow(json.dumps(config), json.dumps(asks), self.sizes.tobytes())
+        tasks = self.tasks(asked.slowness)
+        return core().simulate_flow(json.dumps(config), json.dumps(asks), self.sizes.tobytes(), tasks=tasks)
 
 
 @dataclass(frozen=True, eq=False)

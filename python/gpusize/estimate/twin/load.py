@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from gpusize.estimate.question import Question
+    from gpusize.estimate.twin.visit_data import Observed
 
 __all__ = ["ClusterLoad", "Situation"]
 
@@ -23,6 +24,7 @@ class ClusterLoad:
         process: ``poisson`` or ``constant``.
         think_s: mean pause.
         think: ``none``, ``constant`` or ``exponential``.
+        slowness: of the replicas, in whose time it is; see ``quickened``.
         router: ``least_loaded``, ``round_robin``, ``random`` or ``shared``, as in ``Question``.
     """
 
@@ -32,6 +34,7 @@ class ClusterLoad:
     think_s: float = 0.0
     think: str = "none"
     router: str = "least_loaded"
+    slowness: float = 1.0
 
     @classmethod
     def asked_by(cls, question: Question) -> ClusterLoad:
@@ -39,6 +42,11 @@ class ClusterLoad:
         think = {"none": "none", "fixed": "constant", "exponential": "exponential"}[question.think]
         users = question.users if question.rate is None else None
         return cls(users, question.rate, question.process, question.think_s, think, question.router)
+
+    @classmethod
+    def of_visit(cls, visit: Observed, router: str = "least_loaded") -> ClusterLoad:
+        """The load that a visit was of: its users and their pauses."""
+        return cls(visit.users, think_s=visit.think_s, think=visit.think, router=router)
 
     @property
     def even(self) -> bool:
@@ -67,4 +75,4 @@ class ClusterLoad:
     def quickened(self, factor: float) -> ClusterLoad:
         """The same in a time that runs so many times as fast: what replicas see that are slower by it."""
         rate = None if self.rate is None else self.rate * factor
-        return replace(self, rate=rate, think_s=self.think_s / factor)
+        return replace(self, rate=rate, think_s=self.think_s / factor, slowness=self.slowness * factor)

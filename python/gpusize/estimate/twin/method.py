@@ -42,6 +42,7 @@ MODELS: Final = {
     "batching": "each replica serves with continuous batching at the costs that were fitted",
     "static": "each replica serves batches that run to the end of their longest answer, at the costs that were fitted",
     "flow": "each replica serves at the rate that was measured with as many requests active",
+    "tasks": "each replica serves calls at the rate that was measured with as many of them, and a router sees calls",
     "measured": "the router keeps replicas within one request of each other, so nothing is simulated",
     "": "",
 }
@@ -153,10 +154,14 @@ def _of_tensors(levels: Sequence[LevelData]) -> bool:
 
 
 def _usable(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]]:
-    """Closed loops without pauses that were measured to their end, and what is said about the others."""
+    """Closed loops that were measured to their end, of users with one pause, and what is said about the others.
+
+    Those without pauses, where there are two loads of them; else those of the pause that most have.
+    """
     from gpusize.analysis.delivery.intended import think_s
 
     kept: list[LevelData] = []
+    pausing: dict[tuple[float, float], list[LevelData]] = {}
     left: dict[str, int] = {}
     for level in levels:
         think = think_s(level.setting)
@@ -168,12 +173,23 @@ def _usable(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]]:
             why = "sampled: a part of the requests has no row"
         elif level.state != "done":
             why = "not measured to their end"
-        elif think is None or think[0] > 0:
-            why = "with pauses: how many are in flight changes while they run"
+        elif think is None:
+            why = "with pauses that nobody knows"
+        elif think[0] > 0:
+            pausing.setdefault(think, []).append(level)
+            continue
         else:
             kept.append(level)
             continue
         left[why] = left.get(why, 0) + 1
+    same = max(pausing.values(), key=len, default=[])
+    if len(same) > 1 and len({level.concurrency for level in kept}) < LEVELS:
+        kept, others = same, len(kept) + sum(len(each) for each in pausing.values()) - len(same)
+        why = "with other pauses than most"
+    else:
+        others, why = sum(len(each) for each in pausing.values()), "with pauses: those without tell more"
+    if others:
+        left[why] = others
     return kept, [f"{n} level{'' if n == 1 else 's'} left out, {why}" for why, n in left.items()]
 
 
@@ -194,7 +210,7 @@ def _cannot(levels: Sequence[LevelData], usable: Sequence[LevelData], question: 
     if not usable:
         if levels and all(level.imported for level in levels):
             return "imported levels have another tool's figures and no requests to fit a replica to"
-        return "there is no closed loop without pauses that was measured to its end and can be believed"
+        return "there is no closed loop that was measured to its end and can be believed"
     if any(slo.metric == "llm_latency" for slo in question.slos):
         return "the twin does not model the calls inside a request; ask for runtime, service, ttft or itl_mean"
     least = min(level.gpus for level in usable)
@@ -222,7 +238,7 @@ def _answered(
 
     tested = min(visit.gpus for visit in visits)
     several = any(visit.gpus > tested for visit in visits)
-    if ClusterLoad.asked_by(question).even and not several:
+    if ClusterLoad.asked_by(question).even and not several and found.model != "tasks":
         found = consistent(found, question.users)
     found = within_reach(found, math.ceil(max(visit.users * tested / visit.gpus for visit in visits)))
     told = details(found, curves)

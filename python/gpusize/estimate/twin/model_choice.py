@@ -11,9 +11,11 @@ from gpusize.estimate.twin.batching_model import Fits
 from gpusize.estimate.twin.calibration import Candidate, calibrated, felt
 from gpusize.estimate.twin.candidates import flow, measured, static
 from gpusize.estimate.twin.flow_model import Flow
+from gpusize.estimate.twin.load import ClusterLoad
 from gpusize.estimate.twin.mechanics import likest
 from gpusize.estimate.twin.resemblance import runtimes_off
 from gpusize.estimate.twin.static_batch_model import COMPANY_ERROR
+from gpusize.estimate.twin.task_model import tasks
 
 if TYPE_CHECKING:
     from gpusize.estimate.twin.level_shares import Share
@@ -34,6 +36,8 @@ PLAIN: Final = 0.5
 """Where times grow with the load by less than such a share of it, these limits are as much smaller: the curve is off at
 a load by nothing, and a little of such a time is a lot of the load."""
 MOST_STATIC: Final = 0.5
+MOST_TASKS: Final = 0.3
+"""Likewise of one whose calls are simulated, which is the only one that knows of them: a router sees calls."""
 READ: Final = 0.13
 """How far off flow counts beside its distance where it reads a time from the measured curve.
 
@@ -66,6 +70,13 @@ def choose(
     error, freedom = _stretches(curves[binding], capacities[binding])
     sampled = _sampled(curves[binding], capacities[binding])
 
+    if model in (None, "tasks") and (inner := tasks(visits, curves)) is not None:
+        loop = ClusterLoad.of_visit(visits[0])
+        calls = calibrated("tasks", inner, curves, capacities, prior=0.02, reach=0.6, sampled=sampled, loop=loop)
+        if visits[0].think_s > 0 or model is not None or calls.distance <= MOST_TASKS:
+            return calls
+    if visits[0].think_s > 0:
+        return None
     found: list[Candidate] = []
     together: Candidate | None = None
     if model in (None, "static") and (whole := static(visits, curves, joint=joint)) is not None:

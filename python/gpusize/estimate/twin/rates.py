@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from gpusize.estimate.twin.visit_data import Observed
 
-__all__ = ["REACH", "rates_of"]
+__all__ = ["REACH", "rates_of", "smoothed"]
 
 FEWEST: Final = 20
 """Requests of a visit without a steady part without which it tells no rate."""
@@ -39,8 +39,15 @@ def rates_of(visits: Sequence[Observed], limit: int | None = None) -> NDArray[np
     import numpy as np
 
     k, took_s, n = _means(visits, limit)
-    if not k.size:
-        return np.array([])
+    return smoothed(k, took_s, n, limit) if k.size else np.array([])
+
+
+def smoothed(
+    k: NDArray[np.float64], took_s: NDArray[np.float64], n: NDArray[np.float64], limit: int | None
+) -> NDArray[np.float64]:
+    """The rates of times that were measured with some numbers at work, of so many requests each; see ``rates_of``."""
+    import numpy as np
+
     # A mean time is off in proportion to itself, and to the root of the requests in it.
     weight = np.sqrt(n) / took_s
     bends = k[1:-1]

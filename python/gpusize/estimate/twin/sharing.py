@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from gpusize.estimate.twin.visit_data import Observed
 
-__all__ = ["limit_of", "served_s", "sizes_of"]
+__all__ = ["begun_s", "limit_of", "served_s", "sizes_of"]
 
 FEWEST: Final = 20
 """Requests of a level without which it says nothing of how sizes are spread."""
@@ -79,14 +79,34 @@ class _Stays:
 
         begin_s = self.sent_s
         if limit is not None and limit < begin_s.size:
-            begin_s = begin_s.copy()
-            begin_s[limit:] = np.maximum(begin_s[limit:], self.left_s[:-limit])
+            begin_s = _begun_s(begin_s, self.left_s, limit)
             if self.queue_s is not None and self.users > limit:
                 # With fewer in flight what a server calls its queue is the step under way, which no place shortens.
                 begin_s = np.where(np.isfinite(self.queue_s), self.sent_s + self.queue_s, begin_s)
         # Where the limit is too small some end before they could have begun.
         found: NDArray[np.float64] = np.maximum(self.last_s - begin_s, 0.0)
         return found
+
+
+def _begun_s(sent_s: NDArray[np.float64], left_s: NDArray[np.float64], limit: int) -> NDArray[np.float64]:
+    """When each has its turn of those that were sent and that left in this order, of which so many have a place."""
+    import numpy as np
+
+    begin_s = sent_s.copy()
+    begin_s[limit:] = np.maximum(begin_s[limit:], left_s[:-limit])
+    return begin_s
+
+
+def begun_s(sent_s: NDArray[np.float64], last_s: NDArray[np.float64], limit: int | None) -> NDArray[np.float64]:
+    """When each request has its turn where at most ``limit`` are worked on at once; in any order, shape (n,)."""
+    import numpy as np
+
+    if limit is None or limit >= sent_s.size:
+        return sent_s
+    order = np.argsort(sent_s, kind="stable")
+    found = np.empty_like(sent_s)
+    found[order] = _begun_s(sent_s[order], np.sort(last_s), limit)
+    return found
 
 
 def served_s(visit: Observed, limit: int | None) -> NDArray[np.float64]:

@@ -203,9 +203,14 @@ class Rated:
     bounds: Sequence[TimeBound]
 
     @property
+    def in_progress(self) -> NDArray[np.float64]:
+        """Requests per second with 1, 2, ... of them on a replica; the rates, where it works on all of these."""
+        return self.rates
+
+    @property
     def most_per_s(self) -> float:
         """See ``Replica``."""
-        return float(self.rates.max())
+        return float(self.in_progress.max())
 
     @property
     def patience_s(self) -> float:
@@ -215,7 +220,7 @@ class Rated:
 
     def residence_s(self, in_flight: float) -> float:
         """See ``Replica``."""
-        return residence_at(self.rates, in_flight)
+        return residence_at(self.in_progress, in_flight)
 
     def at_work_s(self, asked: ClusterLoad, replicas: int) -> float:
         """See ``Replica``. At a rate, with the fewest in flight that were served at it, or at the largest."""
@@ -223,7 +228,8 @@ class Rated:
 
         if asked.users is not None:
             return self.residence_s(asked.users / replicas)
-        enough = self.rates >= min((asked.rate or 0.0) / replicas, float(self.rates.max()))
+        rates = self.in_progress
+        enough = rates >= min((asked.rate or 0.0) / replicas, float(rates.max()))
         return self.residence_s(1.0 + float(np.argmax(enough)))
 
 

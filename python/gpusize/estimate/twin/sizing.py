@@ -132,7 +132,8 @@ class Sizer:
             return unfit(chosen)
         curve = self.curves[self._capacities.index(capacity)]
         gap = curve_gap(curve, capacity) if chosen.name == "measured" else (0.0, 0.0)
-        found = _counted(chosen, asked, self._objectives, capacity, self._loss(chosen, asked.router), risk, gap)
+        loss, loop = self._loss(chosen, asked.router), ClusterLoad.of_visit(self._visits[0])
+        found = _counted(chosen, asked, self._objectives, capacity, loss, risk, gap, loop)
         return replace(found, between=curve_bracket(curve))
 
     def performance(self, asked: ClusterLoad, replicas: float) -> Performance | None:
@@ -189,7 +190,8 @@ class Sizer:
             return Contention()
         if (chosen.name, router) not in self._losses:
             own = isinstance(chosen.replica, Batching) and chosen.replica.service.apart is not None
-            timed = chosen.replica if own or chosen.name == "static" else self._timed() or chosen.replica
+            known = own or chosen.name in ("static", "tasks")
+            timed = chosen.replica if known else self._timed() or chosen.replica
             self._losses[chosen.name, router] = contention([*self._visits, *self._others], self._base, timed, router)
         return self._losses[chosen.name, router]
 
@@ -211,8 +213,10 @@ def _counted(
     loss: Contention,
     risk: float,
     gap: tuple[float, float],
+    loop: ClusterLoad,
 ) -> Sized:
     shares = [each.target for each in objectives]
+    users, capacity = capacity, _in_flight(chosen, loop, capacity)
     guess = mean_field(asked, capacity, chosen.replica.residence_s(capacity))
     first, counter = None, Counter(chosen.replica, asked, shares, loss)
     weaker = 0
@@ -231,7 +235,7 @@ def _counted(
     if weaker:
         found = replace(found, high=None, raw_high=None)
     details = {
-        "edge": capacity,
+        "edge": users,
         "error": chosen.error,
         "freedom": chosen.freedom,
         "misfit": chosen.misfit,
@@ -255,6 +259,11 @@ def _counted(
         details["in_flight_each"] = counter.run(asked.load, found.replicas).in_flight / found.replicas
     around = _neighbours(counter, found, objectives)
     return replace(found, capacity=capacity, model=chosen.name, details=details, neighbours=around)
+
+
+def _in_flight(chosen: Candidate, loop: ClusterLoad, users: float) -> float:
+    """Requests in flight on one replica with so many users, who may pause."""
+    return users if loop.think_s <= 0 else chosen.replica.run(loop.of(users), 1).in_flight
 
 
 def _neighbours(counter: Counter, found: Sized, objectives: Sequence[Objective]) -> tuple[dict[str, Any], ...]:

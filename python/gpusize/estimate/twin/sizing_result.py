@@ -110,9 +110,16 @@ def unfit(chosen: Candidate) -> Sized:
 def flat(visits: Sequence[Observed], asked: ClusterLoad) -> Sized:
     """All measured loads keep the SLOs: one replica is enough for a load that was measured, else nobody knows."""
     top = max(visits, key=lambda each: each.users)
+    most: float = top.users
     wanted = asked.users if asked.users is not None else SPREAD * (asked.rate or 0.0) * top.residence_s
-    if wanted <= top.users:
-        return Sized(1, wanted / top.users, 1, 1, None, 1.0, None, 0, "", None, {"edge": None})
+    if top.think_s > 0:
+        if asked.users is None:
+            most = top.rate_per_s * top.residence_s
+        elif asked.think_s < top.think_s:
+            # Who pauses less is a heavier load: nobody knows how many of them would do.
+            most = 0.0
+    if wanted <= most:
+        return Sized(1, wanted / most, 1, 1, None, 1.0, None, 0, "", None, {"edge": None})
     reason = f"no measured load misses an SLO, up to {top.users} in flight"
     return Sized(reason=reason, details={"refusal": "flat", "most_in_flight": top.users})
 

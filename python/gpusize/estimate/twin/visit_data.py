@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from gpusize.analysis.delivery.intended import think_s
 from gpusize.analysis.metrics import metric
 from gpusize.analysis.server_times import disagreement, says_times
+from gpusize.estimate.twin.inner_calls import Calls, calls_of
 from gpusize.estimate.twin.server_figures import Served, served
+from gpusize.records.calls import KEY
 from gpusize.records.schema import SERVER_TIMES
 
 if TYPE_CHECKING:
@@ -151,6 +153,7 @@ class Observed:
             those that there were in the mean.
         gpus: GPUs behind the target.
         think_s: mean pause of a user.
+        think: its spread, as ``ClusterLoad`` has it.
         window: start and end of the steady part.
         due_s: of every request, warm-up included, ascending; shape (m,).
         sent_s: likewise; so are the following.
@@ -171,6 +174,7 @@ class Observed:
         queue_s: how long each request waited in the server, as that said in its answer, NaN where it did not; shape
             (m,). None where it said so of few of them, or what cannot be true.
         server_s: how long the server served each, from its turn to its end, likewise.
+        calls: those of language models inside the requests; None where nobody told them.
     """
 
     users: int
@@ -192,6 +196,8 @@ class Observed:
     served: Served | None = None
     queue_s: NDArray[np.float64] | None = None
     server_s: NDArray[np.float64] | None = None
+    calls: Calls | None = None
+    think: str = "none"
 
     @cached_property
     def left_s(self) -> NDArray[np.float64]:
@@ -248,6 +254,7 @@ def _visit(visit: LevelData, objectives: Sequence[Objective]) -> Observed | None
     columns = dict.fromkeys(name for each in objectives for name in each.columns)
     said = says_times(visit) and disagreement(visit) is None
     columns |= dict.fromkeys(SERVER_TIMES if said else ())
+    columns |= dict.fromkeys(KEY if visit.calls is not None else ())
     records = visit.requests(*columns).select(*{**dict.fromkeys(_READ), **columns}).sort("due_ns").collect()
     if not records.height or not visit.concurrency:
         return None
@@ -279,7 +286,7 @@ def _visit(visit: LevelData, objectives: Sequence[Objective]) -> Observed | None
         window, steady, settled = (0.0, float(left_s.max()) + 1e-9), np.ones(due_s.size, dtype=bool), False
     if not steady.any():
         return None
-    sent_s, pause_s = seconds("sent_ns"), (think_s(visit.setting) or (0.0, 0.0))[0]
+    sent_s, (pause_s, spread_s) = seconds("sent_ns"), think_s(visit.setting) or (0.0, 0.0)
     users = visit.concurrency
     if not pause_s:
         users, window, steady = _at_load(users, sent_s, left_s, window, steady)
@@ -305,6 +312,8 @@ def _visit(visit: LevelData, objectives: Sequence[Objective]) -> Observed | None
         served=served(visit),
         queue_s=told_s(SERVER_TIMES[0]),
         server_s=told_s(SERVER_TIMES[1]),
+        calls=calls_of(visit, records, zero),
+        think="none" if not pause_s else "exponential" if spread_s else "constant",
     )
 
 

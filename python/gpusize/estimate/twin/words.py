@@ -61,7 +61,7 @@ def around(found: Sized, visits: Sequence[Observed]) -> tuple[int, ...]:
     """The loads next to the capacity, where they were not measured long enough."""
     if found.capacity is None:
         return ()
-    capacity = found.capacity
+    capacity = _users_at(found, visits)
     near = sorted({max(1, math.floor(capacity)), max(1, math.ceil(capacity))})
     return tuple(n for n in near if sum(int(v.steady.sum()) for v in visits if v.users == n) < SHORT)
 
@@ -115,8 +115,14 @@ def warnings(found: Sized, visits: Sequence[Observed], question: Question, curve
 
 def near_capacity(found: Sized, visits: Sequence[Observed]) -> int:
     """Steady requests that were measured within a quarter of the capacity."""
-    at = found.capacity or math.inf
+    at = _users_at(found, visits) or math.inf
     return sum(int(v.steady.sum()) for v in visits if 0.8 <= v.users / at <= 1.25)
+
+
+def _users_at(found: Sized, visits: Sequence[Observed]) -> float:
+    """Users at the capacity, who are not all in flight where they pause."""
+    pausing = any(each.think_s > 0 for each in visits)
+    return float((found.details.get("edge") if pausing else found.capacity) or 0.0)
 
 
 def details(found: Sized, curves: Sequence[Curve]) -> dict[str, Any]:

@@ -3,10 +3,11 @@
 //! After K. M. Chandy, U. Herzog and L. Woo, "Parametric analysis of queuing networks", IBM Journal of Research and Development 19 (1975):
 //! a part of a network behaves, seen from outside, as one server whose rate depends on how many it has. Each GPU is such a server. With k
 //! active requests it works at `rates[k - 1]` in all, shared evenly between them (processor sharing); a request is done when its size is
-//! worked off.
+//! worked off. Requests may be those of tasks ([`Tasks`]), of which each asks for one after the other.
 
 mod run;
 mod server;
+mod tasks;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use super::result::NEVER;
 use super::{Columns, Judged, Outcome, Quantiles, ReplicaStep, Router, Scaling, SimError, VirtualResult, replicas};
 
 pub use run::{FlowBeside, run_flow};
+pub use tasks::Tasks;
 
 /// The servers. Unknown fields are refused.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

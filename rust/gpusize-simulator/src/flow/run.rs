@@ -1,15 +1,17 @@
 //! The servers in virtual time: the load's arrivals and the servers' events, in order.
 
 use super::server::{Customer, Server, Service, Speeds};
+use super::tasks::{Course, Step, Tasks};
 use super::{FlowConfig, FlowResult};
 use crate::autoscale::{AutoscalerConfig, Histogram};
 use crate::clients::Clients;
 use crate::cluster::Shape;
 use crate::mix::Lots;
 use crate::replica::Watch;
+use crate::result::NEVER;
 use crate::summary::Totals;
 use crate::virtual_time::{Around, Driver, ERROR_NS, Turn, autoscaler, run};
-use crate::{Beside, Cluster, Judge, Load, Outcome, Plan, SimError, VirtualResult, replicas};
+use crate::{Beside, Cluster, Judge, Load, Outcome, Plan, SimError, VirtualResult, earliest, replicas};
 
 /// What is handed over beside servers and load, and what is wanted of the run.
 #[derive(Debug, Clone, Copy, Default)]
@@ -17,6 +19,8 @@ pub struct FlowBeside<'a> {
     /// Sizes of requests, in units of work, drawn from with replacement by the number of the request. Where the curve is in requests per
     /// second, their mean is 1.
     pub sizes: &'a [f64],
+    /// Tasks that the sizes are those of, drawn whole in their place.
+    pub tasks: Option<Tasks<'a>>,
     /// Due times of [`Arrivals::Plan`], in nanoseconds from the start, ascending.
     pub due_ns: Option<&'a [i64]>,
     /// Bounds that requests are held against.
@@ -31,17 +35,22 @@ pub struct FlowBeside<'a> {
 pub fn run_flow(config: &FlowConfig, load: &Load, beside: FlowBeside<'_>) -> Result<FlowResult, SimError> {
     config.validate()?;
     validate_sizes(beside.sizes)?;
+    if let Some(tasks) = beside.tasks {
+        tasks.validate(beside.sizes.len())?;
+    }
     let plan = beside.due_ns.map(|due_ns| Plan { due_ns, ..Plan::default() });
     let shared = Beside { plan, judge: beside.judge, summary_only: beside.summary_only, ..Beside::default() };
     shared.validate(load)?;
     let gpus = replicas::at_first(&config.replicas, config.gpus);
     let stagger_ns = load.stagger_ns(gpus, |users| residence_s(config, beside.sizes, users));
     let autoscaler = autoscaler(beside.autoscaler, config.gpus, &config.replicas, false)?;
+    let course = Course::new(beside.tasks);
     let mut driver = FlowDriver {
         clients: Clients::new(config.seed, load, beside.due_ns.unwrap_or_default(), stagger_ns, shared.ledger()),
         around: Around::new(beside.autoscaler, autoscaler, config.gpus),
         sizes: beside.sizes,
-        lots: Lots::new(config.seed, beside.sizes.len()),
+        lots: Lots::new(config.seed, course.len(beside.sizes.len())),
+        course,
         sent: 0,
         now_ns: 0,
     };
@@ -81,6 +90,7 @@ struct FlowDriver<'a> {
     around: Around<(u64, Customer)>,
     sizes: &'a [f64],
     lots: Lots,
+    course: Course<'a>,
     /// Requests sent so far: the router's numbers for them.
     sent: u64,
     now_ns: i64,
@@ -97,6 +107,24 @@ impl FlowDriver<'_> {
         let request = self.clients.request(slot);
         request.gpu = server.map_or(request.gpu, |server| server as u32);
         request.output = u32::try_from(ahead).unwrap_or(u32::MAX - 1);
+    }
+
+    /// When a client acts next, or a task of one goes on.
+    fn next_due_ns(&self) -> Option<i64> {
+        earliest(self.clients.next_ns(), self.course.next_ns())
+    }
+
+    fn go(&mut self, slot: usize, step: Step, now_ns: i64, cluster: &mut Cluster<Server>) {
+        let Step::Request(place) = step else { return self.clients.end(slot, now_ns) };
+        let index = self.sent;
+        self.sent += 1;
+        self.around.front.arrives();
+        let customer = Customer { row: self.clients.request(slot).row, slot, size: self.sizes[place] };
+        if cluster.ready() > 0 {
+            self.hand_over(index, now_ns, customer, cluster);
+        } else if self.around.front.hold(now_ns, (index, customer)).is_err() {
+            self.refuse(slot, now_ns);
+        }
     }
 
     fn refuse(&mut self, slot: usize, at_ns: i64) {
@@ -123,7 +151,7 @@ impl Driver<Server> for FlowDriver<'_> {
     }
 
     fn next_ns(&self) -> Option<i64> {
-        self.around.next(self.clients.next_ns()).map(|(at_ns, _)| at_ns)
+        self.around.next(self.next_due_ns()).map(|(at_ns, _)| at_ns)
     }
 
     fn holds(&self) -> bool {
@@ -137,7 +165,7 @@ impl Driver<Server> for FlowDriver<'_> {
     }
 
     fn act(&mut self, cluster: &mut Cluster<Server>) {
-        let Some((at_ns, turn)) = self.around.next(self.clients.next_ns()) else { return };
+        let Some((at_ns, turn)) = self.around.next(self.next_due_ns()) else { return };
         self.now_ns = at_ns;
         match turn {
             Turn::Autoscaler => {
@@ -154,18 +182,16 @@ impl Driver<Server> for FlowDriver<'_> {
             }
             Turn::Clients => {}
         }
+        if let Some((slot, step)) = self.course.go_on(at_ns) {
+            return self.go(slot, step, at_ns, cluster);
+        }
         let lots = self.lots;
         let Some((slot, sent_ns)) = self.clients.act(|row| lots.place(row) as u32) else { return };
-        let index = self.sent;
-        self.sent += 1;
-        self.around.front.arrives();
         let request = self.clients.request(slot);
         request.outcome = Outcome::Ok;
-        let customer = Customer { row: request.row, slot, size: self.sizes[request.input as usize] };
-        if cluster.ready() > 0 {
-            self.hand_over(index, sent_ns, customer, cluster);
-        } else if self.around.front.hold(sent_ns, (index, customer)).is_err() {
-            self.refuse(slot, sent_ns);
+        let drawn = request.input as usize;
+        if let Some(step) = self.course.begin(slot, drawn, sent_ns) {
+            self.go(slot, step, sent_ns, cluster);
         }
     }
 }
@@ -179,7 +205,11 @@ impl Watch for FlowDriver<'_> {
 impl Service for FlowDriver<'_> {
     fn begins(&mut self, server: usize, at_ns: i64, slot: usize) {
         let request = self.clients.request(slot);
-        (request.gpu, request.start_ns) = (server as u32, at_ns);
+        request.gpu = server as u32;
+        // Of a task's requests the first one's.
+        if request.start_ns == NEVER {
+            request.start_ns = at_ns;
+        }
     }
 
     fn done(&mut self, at_ns: i64, slot: usize) {
@@ -189,7 +219,9 @@ impl Service for FlowDriver<'_> {
             meters.took(request.gpu as usize, Histogram::Runtime, at_ns - request.given_ns, 1);
             meters.took(request.gpu as usize, Histogram::GatewayRuntime, at_ns - request.sent_ns, 1);
         }
-        self.clients.end(slot, at_ns);
+        if self.course.ends(slot, at_ns) {
+            self.clients.end(slot, at_ns);
+        }
     }
 }
 
