@@ -95,9 +95,17 @@ class LevelData:
 
     @property
     def rate(self) -> float | None:
-        """Requests per second that were asked for; None for a closed loop."""
+        """Requests per second that were asked for, of conversations how many begin; None for a closed loop.
+
+        How many requests these bring, `gpusize.analysis.throughput.request_rate` says.
+        """
         value = self.setting.get("rate")
         return None if value is None else float(value)
+
+    @property
+    def by_session(self) -> bool:
+        """Whether the load counts conversations: a rate says how many begin, and each brings several requests."""
+        return self.setting.get("unit") == "session"
 
     @property
     def imported(self) -> bool:

@@ -31,7 +31,7 @@ SUMMARY_COLUMNS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "run": ("", "id of the run"),
         "kind": ("", "closed or open loop"),
         "concurrency": ("requests", "kept in flight; null for an open loop"),
-        "rate": ("requests/s", "asked for, over the level; null for a closed loop"),
+        "rate": ("requests/s", "asked for, over the level; sessions/s with `--sessions`; null for a closed loop"),
         "ramp": ("", "from what to what a load changes within the level; null where it is held"),
         "state": ("", "done, interrupted, cancelled or partial"),
         "n": ("requests", "due in the steady window; for an import as its file says, null without"),

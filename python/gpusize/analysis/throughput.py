@@ -39,6 +39,8 @@ __all__ = [
     "kept_up_in_time",
     "overrun_rate",
     "rates_of",
+    "request_rate",
+    "requests_each",
     "responses",
     "throughput",
 ]
@@ -135,6 +137,28 @@ def rates_of(level: LevelData) -> Throughput:
     counts = level.meta.get("counts") or {}
     told = (level.meta.get("achieved_rate"), counts.get("tokens_out_per_s"), counts.get("tokens_in_per_s"))
     return Throughput(None, *(None if each is None else float(each) for each in told))
+
+
+def request_rate(level: LevelData) -> float | None:
+    """Requests per second that an open loop brings; None for a closed loop.
+
+    As many as were asked for; of conversations what became due in the steady window, as their later turns wait for
+    answers: a conversation of four turns brings four requests.
+    """
+    if level.rate is None or not level.by_session:
+        return level.rate
+    return throughput(level).offered
+
+
+def requests_each(level: LevelData) -> float:
+    """How many requests each arrival of an open loop brings: 1, of conversations about as many as these have turns."""
+    if not level.by_session:
+        return 1.0
+    import polars as pl
+
+    first = (pl.col("turn").fill_null(0) == 0).sum()
+    all_, begun = level.steady("turn").select(pl.len(), first.alias("begun")).collect(engine="streaming").row(0)
+    return all_ / begun if begun else 1.0
 
 
 def responses(visit: LevelData, *columns: str) -> Responses:

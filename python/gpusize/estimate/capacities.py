@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpusize.analysis.failed_requests import misses_by_failures, told_requests
-from gpusize.analysis.throughput import rates_of
+from gpusize.analysis.throughput import rates_of, requests_each
 from gpusize.estimate.arrivals_at_random import ArrivalsAtRandom
 from gpusize.estimate.isotonic import decreasing
 from gpusize.estimate.question import gpus_text
@@ -247,14 +247,24 @@ def _fail(levels: Sequence[LevelData], slo: Slo | None) -> bool:
 
 def _without_rate(at: SloLimit, levels: Sequence[LevelData], slo: Slo | None) -> _Unknown:
     if at.kind == "above":
-        more = f"measure {1.5 * at.at:g} and {2 * at.at:g}"
+        more = f"measure {_arrivals(levels, 1.5 * at.at, 2 * at.at)}"
         return _Unknown(f"{at.at:g} requests/s, its largest level, is still kept up with; {more}", kept=at.at)
     if at.kind == "below" and _fail(levels, slo):
         return _Unknown(f"more requests failed than {slo} allows at every level")
     if at.kind == "below":
-        fewer = f"measure {at.at / 4:g} and {at.at / 2:g}"
+        fewer = f"measure {_arrivals(levels, at.at / 4, at.at / 2)}"
         return _Unknown(f"{at.at:g} requests/s, its smallest level, is already too much; {fewer}")
     return _Unknown(_no_data(levels, slo))
+
+
+def _arrivals(levels: Sequence[LevelData], *rates: float) -> str:
+    """Rates in requests/s as they are asked of a run: in the conversations that it begins where levels did so."""
+    by_session = [level for level in levels if level.by_session and level.state == "done"]
+    if not by_session:
+        return " and ".join(f"{rate:g}" for rate in rates)
+    # Of an overrun target later turns never came: the lightest load says best how many a conversation has.
+    each = requests_each(min(by_session, key=lambda level: level.rate or 0.0))
+    return f"{' and '.join(f'{rate / each:.3g}' for rate in rates)} conversations/s"
 
 
 def _curve(closed: Sequence[LevelData]) -> _Curve | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpusize.analysis.delivery.intended import think_s
 from gpusize.analysis.failed_requests import misses_by_failures
-from gpusize.analysis.throughput import rates_of
+from gpusize.analysis.throughput import rates_of, requests_each
 from gpusize.estimate.level_quality import UNBELIEVED, LevelFindings, advice, left_text, load_text, together
 from gpusize.estimate.question import Estimate, Question, gpus_text
 from gpusize.estimate.select_levels import cannot, every_count
@@ -267,7 +267,8 @@ def _too_few(
     if unfinished:
         reason += f"; {together(unfinished)} ended early"
     if usable and not any(lv.concurrency for lv in usable):
-        reason += f"; measure {' and '.join(f'{rate:.3g}' for rate in _rates(usable[0], question))} requests/s"
+        unit = "conversations/s" if usable[0].by_session else "requests/s"
+        reason += f"; measure {' and '.join(f'{rate:.3g}' for rate in _rates(usable[0], question))} {unit}"
     follow = _again(left, question) if len(usable) < LEAST_LOADS - 1 and left else _beside(usable, question)
     return replace(_base(chosen, question), reason=reason, warnings=tuple(findings.of(chosen)), next_levels=follow)
 
@@ -294,13 +295,16 @@ def _beside(usable: Sequence[LevelData], question: Question) -> tuple[int, ...]:
 
 
 def _rates(level: LevelData, question: Question) -> tuple[float, float]:
-    """Two rates beside the only one: below it where it was not kept up with or misses an SLO, else above."""
+    """Two rates beside the only one: below it where it was not kept up with or misses an SLO, else above.
+
+    In the unit of the level's own: of conversations how many begin.
+    """
     from gpusize.estimate.slo_limit import slo_limit
 
     rate = level.rate or 0.0
     if all(slo_limit([level], slo).kind != "below" for slo in (*question.slos, None)):
         return 2 * rate, 4 * rate
-    top = min(rate / 2, rates_of(level).achieved or rate)
+    top = min(rate / 2, (rates_of(level).achieved or rate) / requests_each(level))
     return top / 2, top
 
 

@@ -137,7 +137,7 @@ def load_text(level: LevelData) -> str:
     """The load of one level in words."""
     if level.concurrency is not None:
         return f"concurrency {level.concurrency}"
-    return f"{level.rate:g} requests/s"
+    return f"{level.rate:g} {'conversations' if level.by_session else 'requests'}/s"
 
 
 def _of_import(levels: Sequence[LevelData]) -> list[str]:

@@ -25,6 +25,7 @@ from gpusize.analysis.delivery.intended import is_ramp, think_s
 from gpusize.estimate.crossing import effective_n
 from gpusize.estimate.isotonic import Z_95, wilson
 from gpusize.estimate.question import FUZZ, Estimate, Question, binding, gpus_text, whole_gpus
+from gpusize.estimate.slo_limit import load_of
 from gpusize.estimate.twin.level_shares import DESIGN
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class MeasuredBounds:
         for level in self._levels:
             if level.gpus and (level.concurrency is None) == (question.rate is not None):
                 same = found.setdefault(level.gpus, {})
-                load = float(level.concurrency or level.rate or 0.0)
+                load = float(load_of(level) or 0.0)
                 if load not in same or same[load].state != "done":
                     same[load] = level
         return found

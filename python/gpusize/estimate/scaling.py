@@ -53,6 +53,10 @@ QUEUE: Final = "queue"
 """How a capacity of requests that come at random was found from closed loops."""
 NO_NUMBER: Final = "by the closed loops no number of GPUs carries so many requests/s that come at random"
 ARRIVALS: Final = "requests come as in the open loop that was measured"
+BY_SESSION: Final = (
+    "requests come as the turns of conversations that begin at a rate, as in the open loop that was measured; the "
+    "rate asked for counts the requests"
+)
 NO_SLO: Final = "no SLO: at the full throughput of the GPUs times are as long as the queue"
 FAR: Final = 2.0
 """An answer beyond this many times the largest measured count is far from anything that was seen."""
@@ -120,6 +124,9 @@ class Scaling:
             )
             texts = tuple(PAUSING if text == IN_FLIGHT else text for text in answered.assumptions)
             answered = replace(answered, assumptions=texts, gpus_low=fewest.gpus_low, gpus_high=most.gpus_high)
+        if any(level.by_session and not level.concurrency for level in levels):
+            texts = tuple(BY_SESSION if text == ARRIVALS else text for text in answered.assumptions)
+            answered = replace(answered, assumptions=texts)
         return _no_more(answered, [each for each in kept if proportional or each.load >= wanted], wanted, per)
 
 

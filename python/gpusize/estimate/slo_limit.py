@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from gpusize.analysis.broken import failed_of
 from gpusize.analysis.failed_requests import quantile_of_all, share_within, told_requests
-from gpusize.analysis.throughput import KEPT_UP, is_brief, kept_up_in_time, overrun_rate, rates_of, throughput
+from gpusize.analysis.throughput import (
+    KEPT_UP,
+    is_brief,
+    kept_up_in_time,
+    overrun_rate,
+    rates_of,
+    request_rate,
+    throughput,
+)
 from gpusize.estimate.crossing import effective_n
 from gpusize.estimate.isotonic import Z_95, crossing_point, decreasing, wilson
 
@@ -66,8 +74,8 @@ class _Kept:
 
 
 def load_of(level: LevelData) -> float | None:
-    """A level's load: requests in flight, or requests per second."""
-    return level.concurrency if level.concurrency is not None else level.rate
+    """A level's load: requests in flight, or requests per second, also where a rate was one of conversations."""
+    return level.concurrency if level.concurrency is not None else request_rate(level)
 
 
 def slo_limit(levels: Sequence[LevelData], slo: Slo | None) -> SloLimit:

@@ -186,7 +186,8 @@ def _name(setting: Mapping[str, Any]) -> str:
     if users is not None:
         return f"{ramp} users" if ramp else f"{int(users)} user{'s' if int(users) != 1 else ''}"
     held = f"{float(setting['rate']):g}"
-    return f"{(ramp or held).removesuffix('/s')} requests/s"
+    unit = "sessions/s" if setting.get("unit") == "session" else "requests/s"
+    return f"{(ramp or held).removesuffix('/s')} {unit}"
 
 
 def _rest(key: str) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.analysis.histograms import histogram_mean
 from gpusize.analysis.metrics import QUANTILES
+from gpusize.analysis.throughput import request_rate
 from gpusize.report.export import strict
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def _load(level: LevelData, tokens_in: float, version: str) -> dict[str, Any]:
             "stage": level.visit,
             "input_seq_len": {"distribution": "other", "value": tokens_in},
             "output_seq_len": None if tokens_out is None else {"distribution": "other", "value": tokens_out},
-            "rate_qps": level.rate if level.rate is not None and level.rate > 0 else None,
+            "rate_qps": request_rate(level) or None,
             "concurrency": level.concurrency,
         },
         "native": {},

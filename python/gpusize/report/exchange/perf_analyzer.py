@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.analysis.delivery.intended import is_ramp
+from gpusize.analysis.throughput import request_rate
 from gpusize.records.samples import value_of
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def csv_of(levels: Sequence[LevelData], rows: Sequence[Mapping[str, Any]]) -> st
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["Concurrency" if levels[0].concurrency is not None else "Request Rate", *COLUMNS])
     for level, row in zip(levels, rows, strict=True):
-        load = level.rate if level.concurrency is None else level.concurrency
+        load = request_rate(level) if level.concurrency is None else level.concurrency
         # What came from such a file goes back as it was.
         figures = level.meta.get("perf_analyzer") or _figures(level, row)
         writer.writerow([_text(load), *(_text(figures.get(name)) for name in COLUMNS)])

@@ -189,8 +189,10 @@ def _ideal(axes: Axes, sweep: Sweep, line: Points, column: str) -> None:
     x0, y0 = line[0]
     if len(line) < 2 or not x0 or max(y for _, y in line) < 1.3 * y0:
         return  # nothing rose, so there is nothing to compare
-    slope = 1.0 if sweep.open_loop and column == "achieved_rate" else y0 / x0
-    text = "all that is offered" if slope == 1.0 and sweep.open_loop else "in proportion to the first level"
+    # A conversation brings several requests.
+    offered = sweep.open_loop and not sweep.by_session and column == "achieved_rate"
+    slope = 1.0 if offered else y0 / x0
+    text = "all that is offered" if offered else "in proportion to the first level"
     _, top = axes.get_ylim()
     last = min(sweep.levels[-1], top / slope)
     steps = [x0 + (last - x0) * k / 60 for k in range(61)]
@@ -214,7 +216,7 @@ def _throughput_title(sweep: Sweep, column: str) -> str:
     # 95 % of the best is where more load stops paying; a plateau's own noise decides the exact maximum.
     knee = next(x for x, y in line if y >= 0.95 * best)
     if knee < line[-1][0] and sweep.open_loop:
-        return f"Throughput tops out at {plain_number(best)} {what}, from {plain_number(knee)} requests/s offered"
+        return f"Throughput tops out at {plain_number(best)} {what}, from {plain_number(knee)} {sweep.x_unit} offered"
     if knee < line[-1][0]:
         return f"Throughput levels off at {plain_number(best)} {what} from {sweep.at(knee)}"
     if not _rises(sweep, column):

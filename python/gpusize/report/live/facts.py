@@ -48,7 +48,8 @@ def _open_text(setting: Mapping[str, Any]) -> str:
     at_once = (
         setting.get("expected") if setting.get("process") in ("trace", "plan") and not setting.get("rate") else None
     )
-    text = f"{at_once:,} at once" if at_once else f"{rate}/s {setting.get('process') or ''}".strip()
+    what = " sessions" if setting.get("unit") == "session" else ""
+    text = f"{at_once:,} at once" if at_once else f"{rate}{what}/s {setting.get('process') or ''}".strip()
     bursts = setting.get("bursts")
     if isinstance(bursts, Mapping):
         text += f", bursts of {plain_number(bursts.get('rate'), 6)}/s"

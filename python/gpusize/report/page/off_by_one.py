@@ -51,7 +51,8 @@ def off_by_one(estimate: Estimate, sweep: Sweep) -> list[Count]:
     # Of each SLO that the count keeps the share has to be known.
     if not required or len(required) < len(slos):
         return []
-    if sweep.open_loop != (estimate.rate is not None):
+    # Levels of conversations have no place among requests/s.
+    if sweep.open_loop != (estimate.rate is not None) or sweep.by_session:
         return []
     rows = tuple(
         {**row, _WORST: _worst(row, required)}

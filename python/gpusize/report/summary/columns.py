@@ -180,11 +180,12 @@ _WHOLE: Final = 0.995
 
 def level_column(sweep: Sweep) -> Column:
     """The level of each row."""
+    unit = "sess/s" if sweep.by_session else "req/s"
     cells = []
     for row in sweep.rows:
         usable = is_usable(row)
         cells.append(Cell(sweep.place(row), "" if usable else FAINT))
-    return Column("level", *(("rate", "req/s") if sweep.open_loop else ("level", "users")), tuple(cells), 0)
+    return Column("level", *(("rate", unit) if sweep.open_loop else ("level", "users")), tuple(cells), 0)
 
 
 def several_columns(rows: Sequence[Mapping[str, Any]]) -> list[Column]:

@@ -20,13 +20,15 @@ Points = list[tuple[float, float]]
 class Sweep:
     """The rows of a summary, each with its place on the x axis.
 
-    ``x`` is concurrency for closed loops and the offered rate, in requests/s, for open ones.
+    ``x`` is concurrency for closed loops and the offered rate, in requests/s, for open ones; where conversations begin
+    at a rate (``by_session``), how many of them do.
     """
 
     rows: tuple[Row, ...]
     open_loop: bool
     slos: tuple[SloView, ...]
     about: str
+    by_session: bool = False
 
     @property
     def loop(self) -> str:
@@ -41,12 +43,14 @@ class Sweep:
     @property
     def x_label(self) -> str:
         """The name of the x axis, with its unit."""
-        return "offered rate (requests/s)" if self.open_loop else "concurrency (requests in flight)"
+        return f"offered rate ({self.x_unit})" if self.open_loop else "concurrency (requests in flight)"
 
     @property
     def x_unit(self) -> str:
         """What one step on the x axis is called in a sentence."""
-        return "requests/s" if self.open_loop else "users"
+        if not self.open_loop:
+            return "users"
+        return "sessions/s" if self.by_session else "requests/s"
 
     def x(self, row: Row) -> float | None:
         """A row's place on the x axis."""
@@ -114,10 +118,20 @@ def sweeps_of(source: ReportSource) -> tuple[Sweep, ...]:
     """
     rows = source.summary.to_dicts()
     kinds = [tuple(row for row in rows if (row.get("kind") == "open") == kind) for kind in (False, True)]
-    made = [Sweep(each, bool(kind), _slos(source, each), about(source.meta)) for kind, each in enumerate(kinds) if each]
+    made = [
+        Sweep(each, bool(kind), _slos(source, each), about(source.meta), bool(kind) and _by_session(source.meta))
+        for kind, each in enumerate(kinds)
+        if each
+    ]
     return tuple(sorted(made, key=lambda sweep: -len(sweep.rows))) or (
         Sweep((), open_loop=False, slos=_slos(source, ()), about=about(source.meta)),
     )
+
+
+def _by_session(meta: Mapping[str, Any]) -> bool:
+    """Whether the rates of a run are of conversations, each of which brings several requests."""
+    settings = [each for each in meta.get("levels") or () if isinstance(each, Mapping) and each.get("kind") == "open"]
+    return bool(settings) and all(each.get("unit") == "session" for each in settings)
 
 
 def sweep_of(source: ReportSource) -> Sweep:
