@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gpusize.analysis.proof.judge import Judged, SloJudged, Terms, Verdict
 from gpusize.base.errors import StoreError, UsageError
 from gpusize.estimate.certificate import Certificate, Side, digest_of, read_certificate, write_certificate
-from gpusize.options.proof import Budget, planned_levels, side_of
+from gpusize.options.proof import Budget, load_options, planned_levels, side_of
 from gpusize.report.proof import certificate_rows
 from tests.analysis.synthetic import percentile_level
 
@@ -158,3 +158,32 @@ def test_the_digest_is_that_of_all_files() -> None:
     level = replace(level, meta={**level.meta, "checksums": sums})
     text = f"{level.visit} records/part-0000.parquet aa\n{level.visit} records/part-0001.parquet bb\n"
     assert digest_of([level]) == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_a_rate_of_requests_begins_as_many_conversations_as_bring_them() -> None:
+    asked = side_of(8, 2, asked_gpus=8, users=None, rate=80.0, turns=4.0)
+    assert (asked.rate, asked.arrivals) == (20.0, 5.0)
+    assert asked.load_text == "20 requests/s, in 5 conversations/s of 4 requests on the mean"
+    known = replace(certificate("kept"), users=None, rate=80.0, asked=asked)
+    assert set(load_options(known, asked, Budget.parse("2m"))["rates"]) == {5.0}
+    whole = replace(known, asked=side_of(8, 8, asked_gpus=8, users=None, rate=80.0, turns=4.0))
+    assert dict(certificate_rows(whole))["load"] == "80 requests/s, in 20 conversations/s of 4 requests on the mean"
+    plain = side_of(8, 8, asked_gpus=8, users=None, rate=80.0)
+    assert (plain.arrivals, plain.load_text) == (80.0, "80 requests/s")
+
+
+@pytest.mark.parametrize(
+    "verdict, requests, said",
+    [("kept", 2300, "kept"), ("kept", 1800, "undecided"), ("not kept", 1800, "not kept")],
+)
+def test_conversations_that_are_cut_off_prove_nothing_of_the_whole_load(
+    verdict: Verdict, requests: int, said: Verdict
+) -> None:
+    """20 requests/s for 120 s are 2,400; of 600 conversations three standard errors are 12 %."""
+    asked = side_of(8, 8, asked_gpus=8, users=None, rate=20.0, turns=4.0)
+    judged = side(8, verdict).judged or pytest.fail("judged")
+    found = asked.as_brought(judged, requests, 120.0)
+    assert found.verdict == said
+    assert ("only 15 requests/s came of the 20" in found.why) is (said == "undecided")
+    alone = side_of(8, 8, asked_gpus=8, users=None, rate=20.0)
+    assert alone.as_brought(judged, requests, 120.0) is judged

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 from gpusize.base.errors import UsageError
 from gpusize.base.units import as_duration_s
 from gpusize.estimate.certificate import Certificate, Side, read_certificate
+from gpusize.estimate.question import gpus_text
+from gpusize.measure.encode import mean_turns
 from gpusize.options.assemble import read_options
+from gpusize.options.inputs import addresses_of, dataset_from_options
 from gpusize.options.proof import Budget, load_options, side_of, without_load
 from gpusize.records.store import find_runs, read_run
 from gpusize.studies.placeholders import fill_words, split_command, unknown_names
@@ -101,12 +104,18 @@ def planned(
     # Where nobody says what is behind it, the run's own target has what it had when it was measured.
     own = None if ways.url is not None or ways.scale_command is not None or simulated is not None else base.get("gpus")
     at = int(ways.target_gpus or own or gpus)
+    addresses = 0 if simulated is not None else len(addresses_of(base.get("url") or []))
+    if ways.target_gpus is None and own is None and ways.scale_command is None:
+        _check_addresses("url", addresses, at, per)
     load: dict[str, Any] = {
         "asked_gpus": gpus,
         "users": None if question.rate is not None else question.users,
         "rate": question.rate,
+        "turns": _turns(base) if question.rate is not None else 1.0,
     }
     asked = side_of(gpus, at, **load)
+    if ways.fewer_url is not None and ways.target_gpus is None and gpus > per:
+        _check_addresses("fewer_url", len(addresses_of(ways.fewer_url)), gpus - per, per)
     at_less = _fewer_at(ways, gpus - per, at, simulated=simulated is not None)
     fewer = None if at_less is None else side_of(gpus - per, at_less, **load)
     given = Budget.parse(budget)
@@ -114,6 +123,9 @@ def planned(
         "fewer_url": [ways.fewer_url] if isinstance(ways.fewer_url, str) else ways.fewer_url,
         "scale_command": ways.scale_command,
         "simulated": simulated,
+        # What says how many GPUs are behind it, and how many addresses stand for them.
+        "from_run": ways.target_gpus is None and bool(own),
+        "addresses": addresses,
     }
     certificate = Certificate(
         gpus=gpus,
@@ -135,6 +147,35 @@ def planned(
     if ways.scale_command is not None:
         scale_words(ways.scale_command, certificate, asked)
     return base, certificate
+
+
+def _check_addresses(option: str, addresses: int, gpus: int, per: int) -> None:
+    """Refuse several addresses that are not as many as there are replicas: a proof of other GPUs would be false.
+
+    One address may be a router before any number of them.
+
+    Raises:
+        UsageError: they are not, and nobody said what is behind them.
+    """
+    if addresses <= 1 or addresses * per == gpus:
+        return
+    replicas = "" if per == 1 else f" ({gpus // per} replicas of {per})"
+    there = gpus_text(addresses * per)
+    what = f"{addresses} addresses would be taken for {gpus_text(gpus)}{replicas}"
+    todo = f"give all of them, or say what is behind them: --target-gpus {addresses * per} where that is {there}"
+    if option == "url":
+        todo += f", --target-gpus {gpus} where they lead to {gpus_text(gpus)}"
+    else:
+        todo = "give one for each replica, or one router before all of them"
+    raise UsageError(what, option, todo)
+
+
+def _turns(options: Mapping[str, Any]) -> float:
+    """Requests that each arrival brings: 1, or those of a conversation, where conversations begin at the rate."""
+    if not options.get("sessions"):
+        return 1.0
+    dataset = dataset_from_options(options)
+    return 1.0 if dataset is None else mean_turns(dataset)
 
 
 def _fewer_at(ways: Ways, less: int, at: int, *, simulated: bool) -> int | None:

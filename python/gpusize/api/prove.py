@@ -226,15 +226,19 @@ class _Work:
         if folder is not None and side.verdict != "undecided":
             self._results.append(Result([folder]))
             return side
-        side = replace(side, ended="")
+        side, scaled = replace(side, ended=""), side.how != "as asked"
         budget = Budget.parse(self._certificate.budget)
         with contextlib.ExitStack() as stack:
             self._scale(side)
             spec = stack.enter_context(self._spec(side, folder, budget))
             slos = _provable(spec)
             told = stack.enter_context(self._shown(spec, side))
-            if told.note is not None and folder is None and side.how != "as asked":
-                told.note(self._certificate.proportion(side))
+            if told.note is not None and folder is None:
+                asked = side.gpus == self._certificate.gpus
+                texts = [*(self._certificate.behind if asked else ())]
+                texts += [self._certificate.proportion(side)] if scaled else []
+                for text in texts:
+                    told.note(text)
 
             def began(path: Path) -> None:
                 nonlocal side
@@ -250,7 +254,7 @@ class _Work:
         return replace(
             side,
             run=result.path.name,
-            judged=found.judged,
+            judged=side.as_brought(found.judged, found.requests, found.length_s),
             levels=found.levels,
             length_s=found.length_s,
             requests=found.requests,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -26,6 +27,9 @@ __all__ = ["FILE", "Certificate", "Side", "digest_of", "percent_text", "read_cer
 FILE: Final = "certificate.json"
 SCHEMA: Final = 1
 
+CUT_OFF: Final = 0.05
+"""Share of a rate's requests that may be missing, as the ends of levels cut conversations off."""
+
 How = Literal["as asked", "scaled down", "by load"]
 
 STEADY: Final = (
@@ -41,6 +45,10 @@ PROPORTION: Final = (
 )
 
 
+BEHIND: Final = "{gpus} {stand} behind {where} loaded, as the question says; nothing measured shows it"
+FROM_RUN: Final = "{gpus} {are} behind the target, as its run says; where that is not so, say --target-gpus"
+
+
 @dataclass(frozen=True, slots=True)
 class Side:
     """A number of GPUs, and what was measured of it.
@@ -52,6 +60,8 @@ class Side:
             spoken of, with more load.
         users: that were sent; None for a rate.
         rate: requests per second that were sent; None for users.
+        turns: requests that each arrival brings on the mean: so many times fewer conversations begin. 1 for requests
+            that stand alone.
         run: the folder of the run, by name; empty before it began.
         judged: by what was measured so far; None for nothing.
         levels: that were measured to their end.
@@ -67,6 +77,7 @@ class Side:
     how: How
     users: int | None = None
     rate: float | None = None
+    turns: float = 1.0
     run: str = ""
     judged: Judged | None = None
     levels: int = 0
@@ -88,8 +99,37 @@ class Side:
 
     @property
     def load_text(self) -> str:
-        """What was sent: ``100 users``, ``12.5 requests/s``."""
-        return _load_text(self.users, self.rate)
+        """What was sent: ``100 users``, ``12.5 requests/s``; and how, where conversations began at a rate."""
+        text = _load_text(self.users, self.rate)
+        if self.rate is None or self.turns == 1:
+            return text
+        return f"{text}, in {self.arrivals:.6g} conversations/s of {self.turns:.4g} requests on the mean"
+
+    @property
+    def arrivals(self) -> float | None:
+        """What begins each second: requests, or the conversations that bring them; None for users."""
+        return None if self.rate is None else float(f"{self.rate / self.turns:.9g}")
+
+    def as_brought(self, judged: Judged, requests: int, length_s: float) -> Judged:
+        """No "kept" of a lighter load than was asked for: the end of a level cuts conversations off, with their turns.
+
+        How many conversations begin is chance: three standard errors of it are left.
+
+        Args:
+            judged: by what was measured.
+            requests: that were sent in whole levels.
+            length_s: how long these were, together.
+        """
+        if judged.verdict != "kept" or self.rate is None or self.turns == 1 or length_s <= 0:
+            return judged
+        wanted = self.rate * length_s
+        if requests >= wanted * (1 - CUT_OFF - 3 / math.sqrt(wanted / self.turns)):
+            return judged
+        why = (
+            f"only {requests / length_s:.4g} requests/s came of the {self.rate:.4g} that were asked for, as levels end "
+            "before their conversations do: give a --duration many times as long as a conversation"
+        )
+        return replace(judged, verdict="undecided", why=why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +209,9 @@ class Certificate:
 
     @property
     def load_text(self) -> str:
-        """The load of the question."""
+        """The load of the question, and how it was sent where conversations began at a rate."""
+        if self.asked.turns != 1 and self.asked.how == "as asked":
+            return self.asked.load_text
         return _load_text(self.users, self.rate)
 
     @property
@@ -183,8 +225,26 @@ class Certificate:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What must hold for the verdicts to hold."""
-        found = [BLOCKS, STEADY, *(self.proportion(side) for side in self.sides if side.how != "as asked")]
+        found = [
+            BLOCKS,
+            STEADY,
+            *self.behind,
+            *(self.proportion(side) for side in self.sides if side.how != "as asked"),
+        ]
         return tuple(dict.fromkeys(found))
+
+    @property
+    def behind(self) -> tuple[str, ...]:
+        """What is taken to be behind the addresses that are loaded, where that does not follow from their number."""
+        options = self.extra.get("options") or {}
+        addresses, gpus = int(options.get("addresses") or 0), self.asked.at_gpus
+        if options.get("from_run") and self.asked.how != "as asked":
+            return (FROM_RUN.format(gpus=gpus_text(gpus), are="is" if gpus == 1 else "are"),)
+        if addresses == 0 or addresses * self.gpus_per_replica == gpus or options.get("scale_command"):
+            return ()
+        where = "the address that is" if addresses == 1 else f"the {addresses} addresses that are"
+        stand = "stands" if gpus == 1 else "stand"
+        return (BEHIND.format(gpus=gpus_text(gpus), stand=stand, where=where),)
 
     def proportion(self, side: Side) -> str:
         """What must hold where a side was not measured as it was asked for."""
@@ -227,7 +287,7 @@ def _load_text(users: float | None, rate: float | None) -> str:
 
 
 def _side_json(side: Side) -> dict[str, Any]:
-    names = ("gpus", "at_gpus", "how", "users", "rate", "run", "levels", "length_s", "requests", "left_out",
+    names = ("gpus", "at_gpus", "how", "users", "rate", "turns", "run", "levels", "length_s", "requests", "left_out",
              "digest", "ended")  # fmt: skip
     judged = None if side.judged is None else side.judged.to_json()
     return {"verdict": side.verdict, "why": side.why, **{name: getattr(side, name) for name in names}, "judged": judged}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpusize.workload.dataset import Dataset
     from gpusize.workload.load import Load
 
-__all__ = ["Prepared", "model_names", "prepare"]
+__all__ = ["Prepared", "mean_turns", "model_names", "prepare"]
 
 _MOST_TURNS: Final = 65_535
 
@@ -133,6 +133,12 @@ def _mix(
     said = {"sessions": None, "turns": None} if talks is None else {"sessions": talks.numbers, "turns": talks.turns}
     mix |= said | {"think_ns": think_times_ns(dataset) if recorded else None}
     return mix if header is None else with_priority_header(mix, dataset, header)
+
+
+def mean_turns(dataset: Dataset) -> float:
+    """How many requests a conversation of the dataset has, on the mean; 1 where no row belongs to one."""
+    talks = _conversations(dataset.rows)
+    return 1.0 if talks is None else len(dataset) / len(set(talks.numbers))
 
 
 def model_names(target: Target | WorkflowTarget, dataset: Dataset) -> list[str]:

@@ -63,7 +63,9 @@ class Budget:
         return f"{self.requests}" if self.requests is not None else format_duration(self.time_s or 0.0)
 
 
-def side_of(gpus: int, at_gpus: int, *, asked_gpus: int, users: float | None, rate: float | None) -> Side:
+def side_of(
+    gpus: int, at_gpus: int, *, asked_gpus: int, users: float | None, rate: float | None, turns: float = 1.0
+) -> Side:
     """What is sent to ``at_gpus`` GPUs to learn of ``gpus``, where the question's load is meant for ``gpus``.
 
     Users are whole: they are rounded so that the proof gets harder, up for the number that is to keep the SLOs and down
@@ -74,7 +76,8 @@ def side_of(gpus: int, at_gpus: int, *, asked_gpus: int, users: float | None, ra
         at_gpus: that are behind the target.
         asked_gpus: the number that is to be proved.
         users: of the question.
-        rate: of the question.
+        rate: of the question, in requests per second.
+        turns: requests that each arrival at the rate brings: those of a conversation, where these begin.
 
     Raises:
         UsageError: whole users would be another load.
@@ -82,7 +85,7 @@ def side_of(gpus: int, at_gpus: int, *, asked_gpus: int, users: float | None, ra
     share = at_gpus / gpus
     how: How = "as asked" if at_gpus == gpus else "scaled down" if at_gpus < gpus else "by load"
     if users is None:
-        return Side(gpus, at_gpus, how, rate=None if rate is None else float(f"{rate * share:.9g}"))
+        return Side(gpus, at_gpus, how, rate=None if rate is None else float(f"{rate * share:.9g}"), turns=turns)
     exact = users * share
     near = round(exact)
     whole = near if abs(exact - near) < 1e-9 * max(1.0, exact) else math.ceil(exact)
@@ -124,7 +127,7 @@ def load_options(certificate: Certificate, side: Side, budget: Budget) -> dict[s
     """Options of the run that measures a side, beside those of target and dataset."""
     count = planned_levels(side, budget, certificate.duration_s)
     load: dict[str, Any] = (
-        {"rates": [side.rate] * count} if side.users is None else {"concurrencies": [side.users] * count}
+        {"rates": [side.arrivals] * count} if side.users is None else {"concurrencies": [side.users] * count}
     )
     return {**load, "duration": certificate.duration_s, "adaptive": False, "slo": list(certificate.slos),
             "gpus": side.at_gpus}  # fmt: skip
