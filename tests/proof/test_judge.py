@@ -146,3 +146,24 @@ def test_nothing_measured_says_nothing() -> None:
 def test_terms_out_of_range_are_refused(field: str, value: float) -> None:
     with pytest.raises(UsageError, match=field):
         Terms(**{field: value})
+
+
+def test_where_the_bounds_alone_would_be_a_verdict_it_is_said_why_there_is_none() -> None:
+    """Long blocks are few: their interval may lie below what is asked for."""
+    rng = np.random.default_rng(1)
+    within = (rng.random(2_000) < 0.5).astype(float)
+    few = judge([part(within, rng.exponential(1.0, within.size))], SLO, Terms(), in_flight=1, blocks={0: 377})
+    [slo] = few.slos
+    assert (few.verdict, slo.blocks) == ("undecided", 5)
+    assert slo.high < 0.95
+    assert "they count as 5 blocks of 377 requests, and 16 are the least: measure for longer" in few.why
+    assert "between" not in few.why
+
+
+def test_a_load_that_worsens_is_said_to_do_so() -> None:
+    rng = np.random.default_rng(1)
+    within = np.concatenate([np.ones(32_000), (rng.random(32_000) < 0.945).astype(float)])
+    found = judge([part(within, rng.exponential(1.0, within.size))], SLO, Terms(), in_flight=10)
+    [slo] = found.slos
+    assert (found.verdict, slo.low >= 0.95) == ("undecided", True)
+    assert found.why.endswith("95 % are asked for, of the later half of the requests fewer are")

@@ -234,6 +234,22 @@ def _later(parts: Sequence[NDArray[np.float64]]) -> float:
     return float(half.mean()) if half.size else 0.0
 
 
+def _open_text(each: SloJudged) -> str:
+    """What is known of an SLO without a verdict; where its bounds alone would be one, why they are none."""
+    if each.blocks < LEAST_BLOCKS:
+        blocks = f"{each.blocks} block{'' if each.blocks == 1 else 's'} of {each.block:,} requests"
+        return (
+            f"{each.slo}: {100 * each.attainment:.4g} % of the requests so far are within, "
+            f"{100 * each.share:.6g} % are asked for, but what happens to one tells of the next ones, so that they "
+            f"count as {blocks}, and {LEAST_BLOCKS} are the least: measure for longer"
+        )
+    text = (
+        f"between {100 * each.low:.4g} and {100 * each.high:.4g} % are within {each.slo}, "
+        f"{100 * each.share:.6g} % are asked for"
+    )
+    return f"{text}, of the later half of the requests fewer are" if each.low >= each.share else text
+
+
 def _together(found: Sequence[SloJudged], terms: Terms) -> tuple[Verdict, str, bool]:
     missed = [each for each in found if each.verdict == "not kept"]
     if missed:
@@ -246,11 +262,7 @@ def _together(found: Sequence[SloJudged], terms: Terms) -> tuple[Verdict, str, b
     open_ = [each for each in found if each.verdict == "undecided"]
     if not open_:
         return "undecided", "there is no SLO", True
-    named = "; ".join(
-        f"between {100 * each.low:.4g} and {100 * each.high:.4g} % are within {each.slo}, "
-        f"{100 * each.share:.6g} % are asked for"
-        for each in open_
-    )
+    named = "; ".join(map(_open_text, open_))
     close = [each for each in open_ if max(each.share - each.low, each.high - each.share) <= terms.margin]
     if close and len(close) == len(open_):
         return "undecided", f"{named}: too near to tell, the margin is {100 * terms.margin:.4g} %", True
