@@ -53,6 +53,7 @@ class LevelData:
         parts: the visits that were pooled; empty for a single visit.
         rows: what the run kept of its dataset's rows, as ``records.dataset_rows.read_rows``; None when it kept none.
         folder: the level's folder; None for levels that are in memory only.
+        balance: the rule by which the generator chose among several replicas; empty for one, or where it is not known.
         before: the visit that the same run measured before this one; None for the first, and where that is not known.
     """
 
@@ -74,6 +75,7 @@ class LevelData:
     parts: tuple[LevelData, ...] = ()
     rows: pl.DataFrame | None = None
     folder: Path | None = None
+    balance: str = ""
     before: LevelData | None = field(default=None, repr=False, compare=False)
     kept: Kept = field(default_factory=Kept, init=False, repr=False)
 

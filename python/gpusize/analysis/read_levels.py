@@ -83,6 +83,14 @@ def verify_run(run_dir: Path) -> list[Verified]:
     return found
 
 
+def _balance(run: Mapping[str, Any]) -> str:
+    """By which rule the generator chose among replicas; empty where there is one, or somebody else chose."""
+    options = run.get("options") or {}
+    if len(run.get("targets") or []) < 2 or not options.get("url"):
+        return ""
+    return str(options.get("balance") or "round_robin")
+
+
 def _read_level(
     folder: Path, run_dir: Path, run: Mapping[str, Any], rows: pl.DataFrame | None, warmup_s: float | None
 ) -> LevelData:
@@ -107,6 +115,7 @@ def _read_level(
         items=meta.get("items") or {},
         rows=rows,
         folder=folder,
+        balance=_balance(run),
     )
     if level.imported or (level.intervals and warmup_s is None):
         return level

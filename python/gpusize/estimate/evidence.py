@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpusize.analysis.broken import MOST, alike, causes, failed_text, has_failed, look_of, since_held
 from gpusize.analysis.failures import failures_text
+from gpusize.analysis.unlike_replicas import unlike_replicas
 from gpusize.estimate.level_quality import load_text, together
 from gpusize.estimate.rows_failing import rows_failing
 from gpusize.estimate.rows_sent import rows_unlike
@@ -82,6 +83,7 @@ def evidence(levels: Iterable[LevelData]) -> Evidence:
         if cause != "failed"
     ]
     kept = [level for level in given if id(level) not in left]
+    warnings += [str(each) for run in _runs(kept) if (each := unlike_replicas(run)) is not None]
     unlike, failed = rows_unlike(kept), ""
     for run, levels_ in zip(runs, _runs(given), strict=True):
         bad, why = rows_failing(levels_), run.reason

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpusize.base.errors import UsageError
 from gpusize.estimate.as_much_again import Spent, spent_on
+from gpusize.estimate.balanced_otherwise import balanced_otherwise
 from gpusize.estimate.calculator_output import to_calc_output
 from gpusize.estimate.crossing import Crossing
 from gpusize.estimate.default import believed, default_answer, too_few
@@ -92,7 +93,7 @@ def estimate(
         answers = [asking.ask(method, asking.pooled)]
     spent = spent_on(found.kept)
     complete = [found.add_to(_with_changes(each, question, spent)) for each in answers]
-    said = _at_odds(asking.pooled, question)
+    said = (*_at_odds(asking.pooled, question), *balanced_otherwise(found.kept, question.router))
     bought = [with_tokens(as_bought(each, question), question) for each in complete]
     return [replace(each, warnings=(*said, *each.warnings)) for each in bought] if said else bought
 
@@ -130,7 +131,7 @@ def comparable(levels: Iterable[LevelData], question: Question, *, allow: Collec
     found, findings = evidence(_with_gpus(levels, question)), LevelFindings()
     pooled, odd = findings.trusted(pool(found.kept, allow=allow))
     chosen, warnings = every_count(pooled, question)
-    warnings = [*found.warnings, *warnings, *odd]
+    warnings = [*balanced_otherwise(found.kept, question.router), *found.warnings, *warnings, *odd]
     reason = cannot(chosen, question)
     if reason is not None:
         return Comparable(chosen, tuple(dict.fromkeys(warnings)), found.failed or reason)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gpusize.analysis.read_levels import read_levels
 from gpusize.analysis.slo import Slo, as_slos
 from gpusize.analysis.sources import sources_of
+from gpusize.analysis.unlike_replicas import unlike_replicas
 from gpusize.base.errors import SloError, StoreError, UsageError
 from gpusize.base.given_numbers import as_number, as_rate
 from gpusize.base.numeric import within
@@ -205,6 +206,14 @@ class Result(LevelTables):
             metas = [each.meta for each in self.levels if each.folder is not None and path in each.folder.parents]
             found += [{"run": str(read_run(path).get("run")), **each} for each in sources_of(metas)]
         return found
+
+    @cached_property
+    def unlike_replicas(self) -> list[str]:
+        """What is said of runs whose replicas are not alike; see `analysis.unlike_replicas`."""
+        runs: dict[str, list[LevelData]] = {}
+        for level in self.levels:
+            runs.setdefault(level.run, []).append(level)
+        return [str(each) for levels in runs.values() if (each := unlike_replicas(levels)) is not None]
 
     @cached_property
     def search(self) -> Found | None:

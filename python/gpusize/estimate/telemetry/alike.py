@@ -12,6 +12,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from gpusize.analysis.unlike_replicas import CLEARLY
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Unlike", "unlike"]
 
-CLEARLY: Final = 1.3
-"""A replica whose tokens take so many times as long as another's at like load is not like it."""
 FEWEST: Final = 5
 """Steps of a replica at one load that say something of it."""
 LIKE: Final = 0.25

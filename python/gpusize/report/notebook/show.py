@@ -26,8 +26,8 @@ from gpusize.report.summary.columns import (
     GOOD,
     Cell,
     Column,
-    lost_readings,
     notes,
+    run_notes,
     summary_columns,
     users_by_level,
 )
@@ -70,7 +70,7 @@ def result_html(source: ReportSource, estimates: Sequence[Estimate] = (), proble
         about=sweeps[0].about,
         tables=tables,
         slos=[(f"SLO {k + 1}" if len(judged) > 1 else "SLO", slo.text) for k, slo in judged],
-        notes=[*(each for sweep in sweeps for each in notes(sweep)), *lost_readings(source)],
+        notes=[*(each for sweep in sweeps for each in notes(sweep)), *run_notes(source)],
         picture=_picture(source, estimates) if any(each.levels for each in sweeps) else None,
     )
 

@@ -25,7 +25,7 @@ from gpusize.report.page.charts import chart
 from gpusize.report.page.off_by_one import off_by_one
 from gpusize.report.proof import certificate_rows
 from gpusize.report.summary import words
-from gpusize.report.summary.columns import ROUGH, Cell, Column, lost_readings, notes, summary_columns, users_by_level
+from gpusize.report.summary.columns import ROUGH, Cell, Column, notes, run_notes, summary_columns, users_by_level
 from gpusize.report.summary.sections import sections
 from gpusize.report.summary.source import ReportSource, each_slo, shown
 from gpusize.report.summary.sweep import judged_slos, sweeps_of
@@ -87,7 +87,7 @@ def render_html(
         proof=[] if certificate is None else certificate_rows(certificate),
         sections=[(each, _rows(each.columns)) for each in sections(source)],
         slos=[slo for _, slo in judged_slos(sweeps)],
-        notes=[*(each for sweep in sweeps for each in notes(sweep)), *lost_readings(source)],
+        notes=[*(each for sweep in sweeps for each in notes(sweep)), *run_notes(source)],
         itl=_itl_note(source),
         rough=any(column.key == ROUGH for _, columns in tables for column in columns),
         figures={part: [each for each in drawn if each.part == part] for part in PARTS.values()}

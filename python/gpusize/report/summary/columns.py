@@ -22,10 +22,10 @@ __all__ = [
     "comes_in_parts",
     "failure_column",
     "level_column",
-    "lost_readings",
     "metric_columns",
     "notes",
     "plain_column",
+    "run_notes",
     "several_columns",
     "summary_columns",
     "time_column",
@@ -277,10 +277,11 @@ def _flags(rows: Sequence[Mapping[str, Any]]) -> Column:
     return Column("flags", "flags", "", tuple(cells), 2, left=True)
 
 
-def lost_readings(source: ReportSource) -> list[tuple[str, tuple[str, ...]]]:
-    """As `notes`, of the run as a whole: what was measured beside the load and could not always be had."""
+def run_notes(source: ReportSource) -> list[tuple[str, tuple[str, ...]]]:
+    """As `notes`, of the run as a whole: what could not always be measured beside the load, and unlike replicas."""
     told = [lost_text(each) for each in getattr(source, "sources", ())]
-    lost = tuple(clean(text) for text in told if text is not None)
+    told += getattr(source, "unlike_replicas", ())
+    lost = tuple(clean(text, 600) for text in told if text is not None)
     return [("the whole run", lost)] if lost else []
 
 

@@ -19,8 +19,8 @@ from gpusize.report.summary.columns import (
     FAINT,
     GOOD,
     Column,
-    lost_readings,
     notes,
+    run_notes,
     summary_columns,
     users_by_level,
 )
@@ -177,7 +177,7 @@ def print_summary(source: ReportSource, console: Console, estimates: Sequence[Es
     for k, slo in judged_slos(sweeps):
         which = f" {k + 1}" if len(sweeps[0].slos) > 1 else ""
         console.print(Text(plain(console, f"SLO{which}: {slo.text}"), style="dim"))
-    for level, alerts in [*(each for sweep in sweeps for each in notes(sweep)), *lost_readings(source)]:
+    for level, alerts in [*(each for sweep in sweeps for each in notes(sweep)), *run_notes(source)]:
         for alert in alerts:
             line = Text(plain(console, f"! {level}: "), style="bold yellow")
             line.append(plain(console, alert), style="not bold")
