@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from gpusize.analysis.delivery.closed_loop import mean_of_cut
 from gpusize.analysis.delivery.delivery import counts_of, delivery_of
 from gpusize.analysis.level import LevelData
 from gpusize.analysis.read_levels import read_levels
@@ -305,6 +307,46 @@ def test_users_that_think_are_in_balance(think, mean_s):
     assert found["think"].status == ("ok" if found["think"].value else "not judged")
     silent = {check.name: check for check in delivery_of(level(4, columns_, duration_s=4, think_s=0.0)).checks}
     assert silent["little"].status == "failed"
+
+
+def pausing(users, seed, *, mean_s=0.2, length_s=6.0, times=1.0):
+    """The think check of a level of users on a server whose pauses are exponential, as asked but for ``times``."""
+    rng = np.random.default_rng(seed)
+    pauses = times * rng.exponential(mean_s, 4000)
+    lv = level(users, thinking(users, 0.2, pauses, length_s), duration_s=6, think=f"exp({1000 * mean_s:g}ms)")
+    return {check.name: check for check in delivery_of(lv).checks}["think"]
+
+
+def test_pauses_that_a_level_cuts_off_are_counted_rightly():
+    """Of 120 levels of true pauses hardly any is flagged, and the mean is neither too short nor too long."""
+    found = [pausing(users, 10 * seed + users) for users in (4, 16, 32) for seed in range(40)]
+    assert sum(check.status == "failed" for check in found) <= 1
+    means = np.array([check.value for check in found])
+    assert means.mean() == pytest.approx(0.2, abs=3 * means.std() / math.sqrt(means.size))
+
+
+def test_pauses_longer_than_a_level_are_not_said_to_be_short():
+    """Pauses of 2 s in 6 s: who would have paused for 10 s is not seen, and nobody is to blame."""
+    found = [pausing(64, seed, mean_s=2.0) for seed in range(20)]
+    assert {check.status for check in found} <= {"ok", "not judged"}
+
+
+@pytest.mark.parametrize("times, blamed", [(0.7, "too short"), (1.4, "the generator may be late")])
+def test_only_pauses_that_are_too_long_are_a_late_generators(times, blamed):
+    check = pausing(32, 1, times=times)
+    assert check.status == "failed"
+    assert blamed in check.text
+    assert ("--workers" in check.text) is (times > 1)
+
+
+def test_the_mean_of_lengths_that_were_cut_off():
+    rng = np.random.default_rng(2)
+    lengths, ends = rng.exponential(1.0, 20_000), rng.uniform(0.0, 5.0, 20_000)
+    seen = np.minimum(lengths, ends)
+    ended = lengths <= ends
+    assert seen[ended].mean() < 0.85
+    assert mean_of_cut(seen[ended], seen[~ended]) == pytest.approx(1.0, abs=0.03)
+    assert mean_of_cut(lengths, np.zeros(0)) == pytest.approx(lengths.mean())
 
 
 def test_users_of_a_workflow_cannot_be_told_apart():
