@@ -79,10 +79,8 @@ def test_a_capacity_that_is_not_that_of_the_rows_says_so():
     said = [line.rstrip() for line in text(alike).splitlines()]
     assert any(line.endswith("12.5 requests in flight on the 1 GPU tested") for line in said)
     other = text(WhatIf(rows, capacity=12.0, tested_gpus=1), width=160)
-    assert (
-        "12 requests in flight on the 1 GPU tested; in the simulated clusters of the rows as many carry 12.1 to 12.5"
-        in other
-    )
+    clusters = "in the simulated clusters of the rows as many GPUs carry 12.1 to 12.5"
+    assert f"12 requests in flight on the 1 GPU tested; {clusters} users" in other
     # Of what was raised, or is no simulation, nothing follows.
     for plain in (row(40, 4, gpus_raw=3.2, raised=True), row(40, 4, gpus_raw=3.2, method="crossing")):
         assert "simulated clusters" not in text(WhatIf((plain,), capacity=12.0, tested_gpus=1), width=160)

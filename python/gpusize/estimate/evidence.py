@@ -76,13 +76,13 @@ def evidence(levels: Iterable[LevelData]) -> Evidence:
     doubted = [each for run in runs for each in run.doubted]
     left = {id(level) for level, _ in doubted}
     gone = [level for level, cause in doubted if cause == "failed"]
-    warnings = [f"left out, as {GONE}: {together(gone)}"] if gone else []
+    kept = [level for level in given if id(level) not in left]
+    warnings = [f"left out, as {GONE}: {_which_visits(gone, kept)}"] if gone else []
     warnings += [
         f"{load_text(level)} is left out: {failures_text(level.meta, brief=True)}, and {_why(level, cause)}"
         for level, cause in doubted
         if cause != "failed"
     ]
-    kept = [level for level in given if id(level) not in left]
     warnings += [str(each) for run in _runs(kept) if (each := unlike_replicas(run)) is not None]
     unlike, failed = rows_unlike(kept), ""
     for run, levels_ in zip(runs, _runs(given), strict=True):
@@ -95,6 +95,18 @@ def evidence(levels: Iterable[LevelData]) -> Evidence:
     warnings += [unlike] if unlike else []
     other = bool(kept) or not any(fails_alike(run) for run in _runs(given))
     return Evidence(kept, tuple(dict.fromkeys(warnings)), failed, other)
+
+
+def _which_visits(gone: Sequence[LevelData], kept: Sequence[LevelData]) -> str:
+    """Levels by their loads, and those whose load was measured before as well by their place in the run."""
+    held = {(level.run, level.concurrency, level.rate) for level in kept}
+    again = [level for level in gone if (level.run, level.concurrency, level.rate) in held]
+    first = [level for level in gone if level not in again]
+    if not again:
+        return together(first)
+    places = ", ".join(str(level.visit + 1) for level in again)
+    told = f"{together(again)} when sent again (level{'' if len(again) == 1 else 's'} {places} of the run)"
+    return f"{together(first)}, and {told}" if first else told
 
 
 def target_failed(levels: Sequence[LevelData]) -> str:

@@ -162,7 +162,10 @@ def _simulated(plan: WhatIf) -> str:
     if not carried or plan.capacity is None or all(abs(each / plan.capacity - 1) < ALIKE for each in carried):
         return ""
     low, high = plain_number(min(carried)), plain_number(max(carried))
-    return f"; in the simulated clusters of the rows as many carry {low if low == high else f'{low} to {high}'}"
+    # Users who pause are more than are in flight: without its unit it would read as another capacity.
+    unit = "users" if plan.kind == "users" else "requests/s"
+    ends = low if low == high else f"{low} to {high}"
+    return f"; in the simulated clusters of the rows as many GPUs carry {ends} {unit}"
 
 
 def _own_assumptions(plan: WhatIf) -> list[str]:
