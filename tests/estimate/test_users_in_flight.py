@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from gpusize.analysis.slo import Slo
@@ -14,7 +15,7 @@ from gpusize.analysis.throughput import rates_of
 from gpusize.engine.session import core
 from gpusize.estimate.methods import Question, estimate
 from gpusize.estimate.question import IN_FLIGHT
-from gpusize.estimate.users_in_flight import NO_PAUSE, PAUSING, UsersInFlight
+from gpusize.estimate.users_in_flight import LESS, NO_PAUSE, PAUSING, UsersInFlight
 from gpusize.studies.imports.perf_analyzer import read_perf_analyzer
 from tests.estimate.virtual import CLUSTER, level
 
@@ -97,8 +98,8 @@ def test_all_count_where_pauses_may_fall_into_step_or_were_measured(levels):
     everybody = UsersInFlight(900)
     assert UsersInFlight.of(levels, question(900, think="fixed")) == everybody
     assert UsersInFlight.of(levels, Question(900, [SLO])) == everybody
-    paused = [replace(each, setting={**each.setting, "think": "2s"}) for each in levels]
-    assert UsersInFlight.of(paused, question(900)) == everybody
+    mixed = [levels[0], *(replace(each, setting={**each.setting, "think": "2s"}) for each in levels[1:])]
+    assert UsersInFlight.of(mixed, question(900)) == everybody
     assert UsersInFlight.of([replace(each, state="failed") for each in levels], question(900)) == everybody
     assert (everybody.mean(10.0), everybody.most(10.0)) == (900, 900)
 
@@ -130,3 +131,36 @@ def test_figures_of_another_tool_know_pauses_too():
     # Ten times the users are 167/s: more than four GPUs answer, and not many more than that.
     [more] = estimate(levels, replace(asked, users=10_000), "auto")
     assert 5 <= more.gpus <= 7
+
+
+@pytest.mark.parametrize("pause_s, users", [(0.0, 200), (10.0, 900), (4.0, 400)])
+def test_users_of_levels_who_paused_are_turned_into_those_who_are_asked_for(pause_s: float, users: int) -> None:
+    """By first tokens, which the twin does not tell of users who pause; the truth by the cluster itself."""
+    levels = [level(each, pause_s=4.0, requests=900) for each in (20, 30, 40, 50, 60, 70, 80)]
+    slo = Slo.parse("p90 ttft <= 105ms")
+    think = "exponential" if pause_s else "none"
+    question = Question(users=users, slos=(slo,), think_s=pause_s, think=think)
+    [found] = estimate(levels, question, "crossing")
+    of = UsersInFlight.of(levels, question)
+    assert of.assumed == {0.0: LESS, 10.0: PAUSING, 4.0: None}[pause_s]
+    assert (found.assumptions[2] == of.assumed) is (pause_s != 4.0)
+    assert found.gpus is not None
+
+    def kept(gpus: int) -> float:
+        closed = {"users": users, "think_s": pause_s, "think": "exponential", "stagger_s": 10.0 + pause_s}
+        asked = {
+            "arrivals": {"closed": closed if pause_s else {"users": users, "stagger_s": 10.0}},
+            "requests": 12_000,
+            "warmup_requests": 2 * users,
+            "prompt_tokens": {"uniform": {"min_tokens": 50, "max_tokens": 400}},
+        }
+        stream, _ = core().simulate(json.dumps({**CLUSTER, "gpus": gpus, "seed": 9}), json.dumps(asked))
+        rows = pl.DataFrame(stream).filter(~pl.col("warmup"))
+        return float(((rows["first_token_ns"] - rows["due_ns"]) <= 105_000_000).to_numpy().mean())
+
+    truth = next(gpus for gpus in range(1, 60) if kept(gpus) >= 0.9)
+    # A stand-in: who asks again at the end of an iteration waits longer for a first token than who pauses.
+    assert 0.8 * truth <= found.gpus <= 1.35 * truth + 1
+    # Of those who pause for four seconds most are not in flight.
+    assert found.capacity_concurrency is not None
+    assert found.capacity_concurrency < 60

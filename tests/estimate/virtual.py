@@ -31,25 +31,29 @@ def level(
     slowness: float = 1.0,
     said: bool = False,
     whole: bool = False,
+    pause_s: float = 0.0,
     brought: Mapping[str, bytes] | None = None,
     **more: Any,
 ) -> LevelData:
     """One level of so many users on so many GPUs, each of them slower by a factor, with nothing left out.
 
     ``said``: the server says how long each request waited and was served. ``whole``: answers come in one piece.
-    ``brought``: tables that lengths are drawn from, as the core takes them.
+    ``pause_s``: mean of the users' pauses, which are exponential. ``brought``: tables that lengths are drawn from, as
+    the core takes them.
     """
     slowed = {name: slowness * CLUSTER[name] for name in COSTS}
     config = {**CLUSTER, **slowed, "gpus": gpus, "seed": users + 1000 * gpus, **more}
     asked = {
-        "arrivals": {"closed": {"users": users}},
+        "arrivals": {"closed": {"users": users, "think_s": pause_s, "think": "exponential"}},
         "requests": requests,
         "warmup_requests": 0,
         "prompt_tokens": {"uniform": {"min_tokens": 50, "max_tokens": 400}},
     }
     stream, _ = core().simulate(json.dumps(config), json.dumps(asked), **(brought or {}))
     records = _records(pl.DataFrame(stream), said=said, whole=whole)
-    setting = {"kind": "closed", "concurrency": users, "count": requests}
+    setting: dict[str, Any] = {"kind": "closed", "concurrency": users, "count": requests}
+    if pause_s:
+        setting["think"] = f"exp({pause_s}s)"
     due, end = records["due_ns"], records["end_ns"]
     meta = {
         "setting": setting,

@@ -23,6 +23,7 @@ from gpusize.estimate.twin.excerpt import excerpt
 from gpusize.estimate.twin.load import ClusterLoad
 from gpusize.estimate.twin.task_model import Tasks, tasks
 from gpusize.estimate.twin.visit_data import Objective, Observed, observe
+from gpusize.report.summary.words import next_text
 
 NUMBERS = (0, 2, 4, 5, 8, 9)
 SLO = Slo.parse("p95 runtime <= 2s")
@@ -139,6 +140,8 @@ def test_users_are_answered_by_the_pause_that_is_asked_about(pause_s: float) -> 
     # The count leans to the safe side.
     assert found.gpus == 1 or kept(found.gpus - 1) < 0.975
     assert found.capacity_concurrency is not None
+    assert next_text(found).partition(";")[0].endswith("users who pause 0.5 s")
+    assert not any("if users pause" in each for each in found.changes)
     # Of those who pause not all are in flight.
     assert found.capacity_concurrency < 8
 

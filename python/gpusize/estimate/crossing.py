@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpusize.estimate.isotonic import crossing_point, decreasing, wilson
 from gpusize.estimate.question import IN_FLIGHT, SCALE_OUT, Estimate, Question, binding, gpus_text, scaled, whole_gpus
-from gpusize.estimate.users_in_flight import PAUSING, UsersInFlight
+from gpusize.estimate.users_in_flight import UsersInFlight
 
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
@@ -59,7 +59,7 @@ class Crossing:
 
     def _one(self, levels: Sequence[LevelData], question: Question, slo: Slo) -> Estimate:
         users = UsersInFlight.of(levels, question)
-        loop = PAUSING if users.rates else IN_FLIGHT
+        loop = users.assumed or IN_FLIGHT
         base = Estimate(self.name, levels[0].gpus, question.users, str(slo), assumptions=(FALLING, SCALE_OUT, loop))
         if slo.kind == "mean":
             return replace(base, reason="a mean has no attainment; ask for a percentile or use the slope method")
@@ -72,7 +72,7 @@ class Crossing:
         if falling[0] < slo.share:
             return _below(base, points, question, users)
         if falling[-1] >= slo.share:
-            return _above(base, points, question)
+            return _above(base, points, question, users)
         at = crossing_point(x, falling, slo.share)
         if at is None:  # both ends were just ruled out
             return replace(base, reason="the attainment does not cross the SLO")
@@ -182,11 +182,14 @@ def _answered(
         gpus=whole_gpus(raw, per),
         gpus_raw=raw,
         gpus_low=None if missing is None else whole_gpus(scaled(users.mean(missing), missing, base.tested_gpus), per),
-        gpus_high=whole_gpus(scaled(question.users, max(keeping), base.tested_gpus), per) if keeping else None,
-        capacity_concurrency=at,
+        gpus_high=whole_gpus(scaled(users.at_most(max(keeping)), max(keeping), base.tested_gpus), per)
+        if keeping
+        else None,
+        capacity_concurrency=users.in_flight(at),
         warnings=tuple(warnings),
         next_levels=_between(left, right, at),
-        details={**base.details, "bracket": [left, right]},
+        details={**base.details, "bracket": [left, right]}
+        | ({"measured_pause_s": users.measured_s} if users.measured_s > 0 else {}),
     )
 
 
@@ -205,10 +208,10 @@ def _below(base: Estimate, points: Sequence[_Point], question: Question, users: 
     return replace(base, reason=reason, gpus_low=bound, outside_tested_range=True, next_levels=follow)
 
 
-def _above(base: Estimate, points: Sequence[_Point], question: Question) -> Estimate:
+def _above(base: Estimate, points: Sequence[_Point], question: Question, users: UsersInFlight) -> Estimate:
     """The largest level keeps the SLO still: no more GPUs than its scaling says."""
     highest = points[-1].concurrency
-    bound = whole_gpus(scaled(question.users, highest, base.tested_gpus), question.gpus_per_replica)
+    bound = whole_gpus(scaled(users.at_most(highest), highest, base.tested_gpus), question.gpus_per_replica)
     reason = (
         f"beyond what was measured: concurrency {highest}, the largest level, meets the SLO; "
         f"at most {gpus_text(bound)} {'is' if bound == 1 else 'are'} needed"

@@ -23,7 +23,7 @@ from gpusize.estimate.capacities import Capacity, Carried, capacities
 from gpusize.estimate.laws import LAWS, Count, Point, count_for, fit
 from gpusize.estimate.question import FUZZ, IN_FLIGHT, SCALING, Estimate, Question, binding, gpus_text
 from gpusize.estimate.slo_limit import slo_limit
-from gpusize.estimate.users_in_flight import PAUSING, UsersInFlight
+from gpusize.estimate.users_in_flight import UsersInFlight
 from gpusize.estimate.ways_to_scale import Option, options, unit_of, whole_hosts
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Scaling:
                 _answered(base, question, whole, points, count_for(points, load), load, kept)
                 for load in (users.mean(top.load), users.surely(top.load))
             )
-            texts = tuple(PAUSING if text == IN_FLIGHT else text for text in answered.assumptions)
+            texts = tuple(users.assumed or text if text == IN_FLIGHT else text for text in answered.assumptions)
             answered = replace(answered, assumptions=texts, gpus_low=fewest.gpus_low, gpus_high=most.gpus_high)
         if any(level.by_session and not level.concurrency for level in levels):
             texts = tuple(BY_SESSION if text == ARRIVALS else text for text in answered.assumptions)

@@ -7,6 +7,7 @@ import math
 from gpusize.estimate.as_much_again import Spent, again_text
 from gpusize.estimate.laws.laws import Law
 from gpusize.estimate.question import SCALING, Estimate, Question, gpus_bought, gpus_text
+from gpusize.estimate.users_in_flight import LESS
 
 __all__ = ["what_would_change"]
 
@@ -21,8 +22,8 @@ def what_would_change(answer: Estimate, question: Question, spent: Spent | None 
     """
     if answer.gpus is None:
         return ()
-    texts = (_load(answer, question), _interval(answer, question, spent), _counts(answer), _pauses(question), ELSE)
-    return tuple(text for text in texts if text)
+    more = (_load(answer, question), _interval(answer, question, spent), _counts(answer), _pauses(answer, question))
+    return tuple(text for text in (*more, ELSE) if text)
 
 
 def _load(answer: Estimate, question: Question) -> str:
@@ -116,8 +117,9 @@ def _counts(answer: Estimate) -> str:
     return f"if GPUs slow each other down, more are needed; measure {together} GPUs together to find out"
 
 
-def _pauses(question: Question) -> str:
-    if question.rate is not None or question.think != "none":
+def _pauses(answer: Estimate, question: Question) -> str:
+    paused = LESS in answer.assumptions or answer.details.get("measured_pause_s")
+    if question.rate is not None or question.think != "none" or paused:
         return ""
     return "if users pause between an answer and the next request, fewer are needed; ask again with their pause"
 

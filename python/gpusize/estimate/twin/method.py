@@ -43,6 +43,7 @@ MODELS: Final = {
     "static": "each replica serves batches that run to the end of their longest answer, at the costs that were fitted",
     "flow": "each replica serves at the rate that was measured with as many requests active",
     "tasks": "each replica serves calls at the rate that was measured with as many of them, and a router sees calls",
+    "pauses": "each replica serves at the rate that was measured while as many requests were on it",
     "measured": "the router keeps replicas within one request of each other, so nothing is simulated",
     "": "",
 }
@@ -254,6 +255,7 @@ def _answered(
             return None
         return count * tested if whole else whole_gpus(raw * tested, per)
 
+    model = "pauses" if visits[0].think_s > 0 else found.model
     doubts = [*base.warnings, *warnings(found, visits, question, curves)]
     if not whole:
         doubts.append(f"{tested} GPUs were measured as one; parts of them are taken in proportion")
@@ -268,12 +270,13 @@ def _answered(
         capacity_rate=None if question.rate is None else found.details.get("carried_alone", question.rate / found.raw),
         outside_tested_range=found.capacity is not None and found.capacity > max(v.users for v in visits),
         assumptions=tuple(
-            text for text in (SAME, MODELS[found.model], "" if several else LINEAR_ASSUMED, loop(question)) if text
+            text for text in (SAME, MODELS[model], "" if several else LINEAR_ASSUMED, loop(question)) if text
         ),
         warnings=tuple(doubts),
         next_levels=around(found, visits),
         next_counts=() if several else (2 * tested, 4 * tested),
         details=told
+        | ({"measured_pause_s": visits[0].think_s} if visits[0].think_s > 0 else {})
         | {"carries": [{**one, "gpus": one["replicas"] * tested} for one in told.get("carries") or () if whole]}
         | ({"slos": [str(slo) for slo in question.slos]} if len(curves) > 1 else {})
         # What the model says of shares where nothing was measured nobody has seen.

@@ -231,7 +231,9 @@ def next_text(estimate: Estimate | WhatIf) -> str:
     """The levels and the numbers of GPUs that would strengthen the answer most."""
     levels = ", ".join(map(str, estimate.next_levels))
     counts = ", ".join(map(str, estimate.next_counts))
-    return "; ".join([*([f"{levels} in flight"] if levels else []), *([f"{counts} GPUs"] if counts else [])])
+    pause_s = getattr(estimate, "details", {}).get("measured_pause_s")
+    who = f"users who pause {pause_s:g} s" if pause_s else "in flight"
+    return "; ".join([*([f"{levels} {who}"] if levels else []), *([f"{counts} GPUs"] if counts else [])])
 
 
 def truth_text(estimate: Estimate, truth: Truth | None) -> str:
