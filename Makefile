@@ -186,6 +186,10 @@ bench-real: setup $(STAMPS)/dev ## Whether counts hold for real servers: llama.c
 bench-first-users: setup $(STAMPS)/dev ## Whether 200 systems as people try it on first get the right number or refusal (a minute)
 	$(BIN)/python -m benches.estimates.first_users --record
 
+.PHONY: bench-agents
+bench-agents: setup $(STAMPS)/dev ## Whether 120 workflows, and users who pause, get the right number (ten minutes)
+	$(BIN)/python -m benches.estimates.agents --record
+
 .PHONY: bench-search
 bench-search: setup $(STAMPS)/dev ## How often the interval of the search for the edge holds the truth, in virtual time
 	$(BIN)/python -m benches.search --record
