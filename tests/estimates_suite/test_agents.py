@@ -19,10 +19,12 @@ from gpusize.analysis.slo import Slo
 from gpusize.estimate.methods import estimate
 from gpusize.estimate.question import Estimate, Question
 from gpusize.estimate.twin.attainment_curve import Curve
+from gpusize.estimate.twin.contention import contention
 from gpusize.estimate.twin.excerpt import excerpt
 from gpusize.estimate.twin.load import ClusterLoad
 from gpusize.estimate.twin.task_model import Tasks, tasks
 from gpusize.estimate.twin.visit_data import Objective, Observed, observe
+from gpusize.records.schema import outcome_dtype
 from gpusize.report.summary.words import next_text
 
 NUMBERS = (0, 2, 4, 5, 8, 9)
@@ -54,6 +56,12 @@ def pausing(users: int, pause_s: float = 0.5, requests: int = 600) -> LevelData:
     draw_one = lambda one: Task([one.expovariate(10.0)], [0.0])  # noqa: E731 - one line is enough
     found = run(partial(Places, 2), 1, draw_one, think, requests, users, drain=True)
     return level_of(users, users, found, pause_s=pause_s, calls=False)
+
+
+def single(users: int) -> LevelData:
+    draw_one = lambda one: Task([one.expovariate(10.0)], [0.0])  # noqa: E731 - one line is enough
+    found = run(partial(Places, 2), 1, draw_one, Loop(users=users), 600, users, drain=True)
+    return level_of(users, users, found, pause_s=0.0, calls=False)
 
 
 def fitted(levels: list[LevelData]) -> tuple[list[Observed], Tasks | None]:
@@ -140,26 +148,91 @@ def test_users_are_answered_by_the_pause_that_is_asked_about(pause_s: float) -> 
     # The count leans to the safe side.
     assert found.gpus == 1 or kept(found.gpus - 1) < 0.975
     assert found.capacity_concurrency is not None
-    assert next_text(found).partition(";")[0].endswith("users who pause 0.5 s")
-    assert not any("if users pause" in each for each in found.changes)
+    assert next_text(found).partition(";")[0].endswith("users at --think 'exp(0.5s)'")
+    assert any("ask again with --think 'exp(0.5s)'" in each for each in found.changes) is (pause_s == 0)
     # Of those who pause not all are in flight.
     assert found.capacity_concurrency < 8
 
 
-def test_users_who_pause_less_than_was_measured_get_no_number_where_no_load_missed() -> None:
-    levels = [pausing(users) for users in (1, 2, 3)]
-    slos = (Slo.parse("p95 runtime <= 2s"),)
-    assert asked(levels, users=3, slos=slos, think_s=0.5, think="exponential").gpus == 1
-    heavier = asked(levels, users=3, slos=slos)
-    assert heavier.gpus is None or heavier.gpus_low == 1
+def test_users_who_pause_less_than_was_measured_where_no_load_missed() -> None:
+    """By what eight who pause half a second had in flight, and not as if they were eight in flight."""
+    levels = [pausing(users) for users in (2, 4, 6, 8)]
+    slos = (Slo.parse("p95 runtime <= 500ms"),)
+    assert asked(levels, users=8, slos=slos, think_s=0.5, think="exponential").gpus == 1
+    found = asked(levels, users=40, slos=slos)
+    assert found.gpus is None
+    assert found.gpus_high is not None
+    # Five keep 76 % of the requests, eight 95.5 %.
+    assert found.gpus_high >= 8
+    assert "users who pause 0.5 s" in str(found.reason)
 
 
-def test_levels_without_pauses_go_before_those_with() -> None:
-    plain = [workflow(users) for users in (2, 4, 6, 8, 10, 12)]
-    mixed = [*plain, *(pausing(users) for users in (20, 22, 24))]
-    found, alone = asked(mixed), asked(plain)
+@pytest.mark.parametrize("missing", [True, False])
+def test_levels_without_pauses_go_before_those_with_where_one_misses(missing: bool) -> None:
+    plain = [single(users) for users in ((1, 2, 4, 6, 9) if missing else (1, 2))]
+    paused = [pausing(users) for users in (6, 10, 15, 20)]
+    slos = (Slo.parse("p95 runtime <= 500ms"),)
+    found, alone = asked([*plain, *paused], slos=slos), asked(plain if missing else paused, slos=slos)
     assert (found.gpus, found.gpus_low, found.gpus_high) == (alone.gpus, alone.gpus_low, alone.gpus_high)
-    assert "3 levels left out, with pauses: those without tell more" in found.warnings
+    left = "4 levels left out" if missing else "2 levels left out"
+    assert any(each.startswith(left) and "pause otherwise" in each for each in found.warnings)
+
+
+def test_of_several_pauses_that_which_is_asked_about_counts() -> None:
+    asked_for = [pausing(users, 0.4) for users in (10, 15)]
+    others = [pausing(users, 0.8) for users in (10, 16, 22)]
+    slos = (Slo.parse("p95 runtime <= 500ms"),)
+    more = {"users": 60, "slos": slos, "think_s": 0.4, "think": "exponential"}
+    found, alone = asked([*others, *asked_for], **more), asked(asked_for, **more)
+    assert (found.gpus, found.gpus_low, found.gpus_high) == (alone.gpus, alone.gpus_low, alone.gpus_high)
+
+
+@pytest.mark.parametrize("users", [6, 10, 18])
+def test_what_calls_lose_beside_each_other_is_found_whatever_tools_take(users: int) -> None:
+    """Two replicas whose calls take 1.3 times as long as those of one."""
+    slow = lambda one: replace(each := agent(one), work=[1.3 * work for work in each.work])  # noqa: E731 - one line
+    levels = [workflow(each, requests=1500) for each in (2, 4, 6, 8, 10)]
+    ended = run(partial(Places, 2), 2, slow, Loop(users=users), 3000, 7, drain=True)
+    pair = replace(level_of(99, users, ended, pause_s=0.0, calls=True), gpus=2)
+    visits, found = fitted(levels)
+    assert found is not None
+    [both] = observe(pair, [Objective.of(SLO)])
+    [(count, slowness, error)] = contention([*visits, both], 1, found, "least_loaded").counts
+    assert count == 2
+    assert slowness == pytest.approx(1.3, rel=0.06)
+    assert error < 0.15
+
+
+def test_a_call_that_failed_is_no_work() -> None:
+    """A third of all calls are refused within a millisecond, and none of them is counted."""
+    level = workflow(6)
+    assert level.calls is not None
+    failed = level.calls.with_columns(
+        end_ns=pl.col("start_ns") + 1_000_000, start_ns=pl.col("start_ns") - 1, call=pl.col("call") + 100,
+        outcome=pl.lit("http_error", dtype=outcome_dtype()),
+    ).filter(pl.col("seq") % 3 == 0)  # fmt: skip
+    both = replace(level, calls=pl.concat([level.calls, failed.select(level.calls.collect_schema().names())]))
+    plain, found = fitted([workflow(2), level])[1], fitted([workflow(2), both])[1]
+    assert plain is not None
+    assert found is not None
+    assert np.array_equal(found.rates, plain.rates)
+
+
+def test_calls_of_another_clock_are_not_simulated_and_it_is_said() -> None:
+    levels = [workflow(users) for users in (2, 4, 6, 8, 10, 12)]
+    clock = pl.lit(1, pl.UInt8)
+    other = [replace(each, calls=each.calls.with_columns(domain=clock)) for each in levels if each.calls is not None]
+    found = asked(other)
+    assert found.details["model"] != "tasks"
+    assert any("the calls inside requests are not simulated" in each for each in found.warnings)
+
+
+def test_requests_of_many_calls_are_simulated_in_part() -> None:
+    many = lambda one: Task([one.expovariate(100.0) for _ in range(40)], [0.01] * 40)  # noqa: E731 - one line
+    ended = run(partial(Places, 2), 1, many, Loop(users=4), 300, 1, drain=True)
+    _, found = fitted([level_of(4, 4, ended, pause_s=0.0, calls=True)])
+    assert found is not None
+    assert found.run(ClusterLoad(users=4), 1, requests=30_000).took_s.size == 3_000
 
 
 def test_calls_side_by_side_are_not_taken_for_one_after_the_other() -> None:

@@ -189,7 +189,7 @@ def _answered(
         warnings=tuple(warnings),
         next_levels=_between(left, right, at),
         details={**base.details, "bracket": [left, right]}
-        | ({"measured_pause_s": users.measured_s} if users.measured_s > 0 else {}),
+        | ({"measured_pause": users.measured_text, "users_at_edge": at} if users.measured_s > 0 else {}),
     )
 
 

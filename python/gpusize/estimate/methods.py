@@ -188,7 +188,7 @@ class _Asking:
 
     def _ask(self, method: Method, levels: Sequence[LevelData]) -> Estimate:
         question, one = self.question, method.needs_counts == "one"
-        chosen, warnings = of_one_count(levels) if one else every_count(levels, question)
+        chosen, warnings = of_one_count(levels, question) if one else every_count(levels, question)
         reason = cannot(chosen, question)
         warnings += self._warnings
         if reason is None and not one:

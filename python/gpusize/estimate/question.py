@@ -218,6 +218,11 @@ class Estimate:
     think_s: float = 0.0
 
     @property
+    def measured_pause(self) -> str:
+        """The pause of the levels' users as ``--think`` takes it; empty where they had none."""
+        return str(self.details.get("measured_pause") or "")
+
+    @property
     def answered(self) -> bool:
         """Whether there is a number."""
         return self.gpus is not None

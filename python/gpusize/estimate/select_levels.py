@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gpusize.analysis.delivery.intended import is_ramp, ramp_text
+from gpusize.estimate.one_pause import of_one_pause
 from gpusize.estimate.question import Question, gpus_text
 
 if TYPE_CHECKING:
@@ -15,11 +16,13 @@ if TYPE_CHECKING:
 __all__ = ["cannot", "comparable", "every_count"]
 
 
-def comparable(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]]:
-    """The closed-loop levels of one number of GPUs: of that which has most levels, then of the larger."""
+def comparable(levels: Sequence[LevelData], question: Question) -> tuple[list[LevelData], list[str]]:
+    """The closed-loop levels of one pause and number of GPUs: of that which has most levels, then of the larger."""
     closed, warnings = _closed(*_held(levels))
     if not closed:
         return [], warnings
+    closed, others = of_one_pause(closed, question)
+    warnings += others
     votes = Counter(lv.gpus for lv in closed if lv.state == "done") or Counter(lv.gpus for lv in closed)
     gpus = max(votes, key=lambda g: (votes[g], g))
     warnings += [
@@ -39,6 +42,8 @@ def every_count(levels: Sequence[LevelData], question: Question) -> tuple[list[L
     if changing:
         warnings.append(f"{len(changing)} open-loop levels are left out: their rate changes while they run")
         held = [lv for lv in held if lv not in changing]
+    held, others = of_one_pause(held, question)
+    warnings += others
     known = [lv for lv in held if lv.gpus]
     if known and len(known) < len(held):
         warnings.append("the levels with an unknown number of GPUs are left out")

@@ -7,7 +7,6 @@ import math
 from gpusize.estimate.as_much_again import Spent, again_text
 from gpusize.estimate.laws.laws import Law
 from gpusize.estimate.question import SCALING, Estimate, Question, gpus_bought, gpus_text
-from gpusize.estimate.users_in_flight import LESS
 
 __all__ = ["what_would_change"]
 
@@ -99,6 +98,9 @@ def _interval(answer: Estimate, question: Question, spent: Spent | None) -> str:
     at = answer.capacity_concurrency
     then = "" if spent is None else again_text(answer, question, spent)
     where = "at the capacity" if at is None else f"with about {_about(at)} in flight"
+    pause, users = answer.details.get("measured_pause"), answer.details.get("users_at_edge")
+    if pause and users:
+        where = f"with about {_about(users)} users at --think '{pause}'"
     return f"more requests {where}: {left}{f'; {then}' if then else ''}"
 
 
@@ -118,9 +120,11 @@ def _counts(answer: Estimate) -> str:
 
 
 def _pauses(answer: Estimate, question: Question) -> str:
-    paused = LESS in answer.assumptions or answer.details.get("measured_pause_s")
-    if question.rate is not None or question.think != "none" or paused:
+    pause = answer.details.get("measured_pause")
+    if question.rate is not None or question.think != "none":
         return ""
+    if pause:
+        return f"users who pause as the test's did are fewer in flight: ask again with --think '{pause}'"
     return "if users pause between an answer and the next request, fewer are needed; ask again with their pause"
 
 

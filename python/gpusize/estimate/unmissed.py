@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from gpusize.base.units import format_duration
 from gpusize.estimate.question import Estimate, Question, gpus_text, scaled, whole_gpus
 from gpusize.estimate.slope import level_value
+from gpusize.estimate.users_in_flight import UsersInFlight
 
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
@@ -45,11 +46,12 @@ def unmissed(
     # A load that was asked for and not reached is none that was carried.
     asked = done[-1].concurrency or 1
     top = min(asked, int(answer.details.get("most_in_flight", asked)))
+    users = UsersInFlight.of(done, question)
     rise = _rise(done, question.slos)
     texts = [f"{answer.reason}{'; ' if rise else ''}{rise}"]
     enough = None
     if question.rate is None and question.router == "least_loaded":
-        raw = scaled(question.users, top, answer.tested_gpus)
+        raw = scaled(users.at_most(top), top, answer.tested_gpus)
         enough = whole_gpus(raw, question.gpus_per_replica)
         texts.append(f"So at most {gpus_text(enough)} {'is' if enough == 1 else 'are'} needed; how few is unknown")
     details, warnings = dict(answer.details), answer.warnings
@@ -63,7 +65,8 @@ def unmissed(
         warnings = (f"a straight line through the levels, the sizing calculator's way, would say {said}", *warnings)
         follow = line.next_levels if at <= FAR * top and line.next_levels else follow
     if follow and measure:
-        texts.append(f"Measure {' and '.join(map(str, follow))} in flight")
+        who = f"users who pause {users.measured_s:g} s" if users.measured_s else "in flight"
+        texts.append(f"Measure {' and '.join(map(str, follow))} {who}")
     return replace(
         answer,
         reason=". ".join(texts),

@@ -47,12 +47,14 @@ class UsersInFlight:
         think_s: mean pause of each; 0 where all count as in flight.
         rates: (users of a level, requests per second), ascending; empty where users are those of the levels.
         measured_s: mean pause of the levels' users.
+        equal: whether theirs are all as long.
     """
 
     users: float
     think_s: float = 0.0
     rates: tuple[tuple[float, float], ...] = ()
     measured_s: float = 0.0
+    equal: bool = False
 
     @classmethod
     def of(cls, levels: Sequence[LevelData], question: Question) -> UsersInFlight:
@@ -69,7 +71,12 @@ class UsersInFlight:
             return cls(question.users)
         known = {lv.concurrency: rates_of(lv).achieved for lv in levels if lv.concurrency and lv.state == "done"}
         rates = tuple(sorted((float(c), rate) for c, rate in known.items() if rate))
-        return cls(question.users, asked_s, rates, measured[0]) if rates else cls(question.users)
+        return cls(question.users, asked_s, rates, measured[0], measured[1] == 0) if rates else cls(question.users)
+
+    @property
+    def measured_text(self) -> str:
+        """The pause of the levels' users as ``--think`` takes it."""
+        return f"{self.measured_s:g}s" if self.equal else f"exp({self.measured_s:g}s)"
 
     @property
     def assumed(self) -> str | None:

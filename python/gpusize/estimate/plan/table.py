@@ -79,6 +79,7 @@ def plan(answers: Answers, question: Question, scenario: Scenario, progress: Pro
         _warnings(found),
         _worth_measuring(found),
         first.next_counts,
+        first.measured_pause,
     )
 
 

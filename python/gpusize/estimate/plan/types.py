@@ -164,6 +164,7 @@ class WhatIf:
         warnings: what weakens them.
         next_levels: concurrencies that are worth measuring.
         next_counts: numbers of GPUs that are.
+        measured_pause: the pause of the levels' users as ``--think`` takes it; empty where they had none.
     """
 
     rows: tuple[Row, ...]
@@ -176,6 +177,7 @@ class WhatIf:
     warnings: tuple[str, ...] = ()
     next_levels: tuple[int, ...] = ()
     next_counts: tuple[int, ...] = ()
+    measured_pause: str = ""
 
     @property
     def answered(self) -> bool:

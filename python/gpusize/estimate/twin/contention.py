@@ -20,8 +20,12 @@ from typing import TYPE_CHECKING, Final
 
 from gpusize.estimate.twin.load import ClusterLoad
 from gpusize.estimate.twin.simulate import Replica
+from gpusize.estimate.twin.task_model import Tasks
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from gpusize.estimate.twin.visit_data import Observed
 
 __all__ = ["Contention", "contention"]
@@ -39,6 +43,12 @@ BENT: Final = 0.25
 LEAST_ERROR: Final = 0.004
 REQUESTS: Final = 20_000
 FEWEST: Final = 20
+SLOWEST: Final = (0.3, 6.0)
+"""Between these a slowness is looked for, until both ends are so close, and how it shows by a step on both sides."""
+CLOSE: Final = 0.002
+STEP: Final = 1.05
+LEAST_GROWTH: Final = 0.1
+"""Times that grow more slowly with it do not tell it."""
 """Visits with fewer requests say nothing."""
 
 
@@ -189,7 +199,10 @@ def _held(visit: Observed, replicas: int, replica: Replica, router: str) -> tupl
     if took.size < FEWEST:
         return None
     tokens = visit.tokens_out[kept]
-    simulated = replica.run(ClusterLoad.of_visit(visit, router), replicas, requests=REQUESTS)
+    load = ClusterLoad.of_visit(visit, router)
+    if isinstance(replica, Tasks):
+        return _in_part(replica, load, replicas, took)
+    simulated = replica.run(load, replicas, requests=REQUESTS)
     if replica.tokens is None or not np.isfinite(tokens).all():
         tokens = np.ones_like(took)
         expected = simulated.runtime_s
@@ -201,3 +214,27 @@ def _held(visit: Observed, replicas: int, replica: Replica, router: str) -> tupl
     error = math.sqrt(3 * float(off @ off)) / float(took.sum())
     slowness = pace / expected
     return slowness, slowness * max(error, LEAST_ERROR)
+
+
+def _in_part(replica: Tasks, load: ClusterLoad, replicas: int, took: NDArray[np.float64]) -> tuple[float, float] | None:
+    """The same where requests are at a replica for a part of their time, or of their users': only that is slower.
+
+    By the slowness with which simulated requests take as long as the measured ones.
+    """
+    mean_s = float(took.mean())
+
+    def off(slowness: float) -> float:
+        simulated = replica.run(load.quickened(slowness), replicas, requests=REQUESTS)
+        return math.log(slowness * simulated.runtime_s / mean_s)
+
+    low, high = SLOWEST
+    if off(low) > 0 or off(high) < 0:
+        return None
+    while high / low > 1 + CLOSE:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if off(middle) < 0 else (low, middle)
+    found = math.sqrt(low * high)
+    # How much of a request's time grows with it tells what the mean's error is worth.
+    grows = max(LEAST_GROWTH, (off(STEP * found) - off(found / STEP)) / (2 * math.log(STEP)))
+    error = math.sqrt(3 * float(took.var()) / took.size) / mean_s
+    return found, found * max(error / grows, LEAST_ERROR)

@@ -25,6 +25,8 @@ __all__ = ["Calls", "Timeline", "calls_of", "own_calls"]
 OVERLAP: Final = 0.02
 """So large a share of calls that begin before another of their request has ended, and they are not one by one."""
 NS_PER_S: Final = 1e9
+MOST_TIMED: Final = 0.95
+"""With fewer of a visit's calls none of them tell how many there were at once."""
 SAME_CLOCK: Final = 0
 """The clock domain of calls that the generator stamped."""
 
@@ -112,17 +114,17 @@ class Timeline:
 
 
 def own_calls(visit: Observed) -> Calls | None:
-    """Each request as its only call; None where none ended."""
+    """Each request that ended ok as its only call: a refusal is no work; None where none did."""
     import numpy as np
 
-    ended = np.isfinite(visit.sent_s) & np.isfinite(visit.last_s) & (visit.last_s > visit.sent_s)
+    ended = visit.ok & np.isfinite(visit.sent_s) & np.isfinite(visit.last_s) & (visit.last_s > visit.sent_s)
     if not ended.any():
         return None
     return Calls(np.flatnonzero(ended), visit.sent_s[ended], visit.last_s[ended])
 
 
 def calls_of(visit: LevelData, records: pl.DataFrame, zero_ns: int) -> Calls | None:
-    """The calls of language models inside a visit's requests; None where there are none, or of another clock.
+    """The calls of language models inside a visit's requests that ended ok; None where times of some are not known.
 
     Args:
         visit: not pooled.
@@ -135,8 +137,12 @@ def calls_of(visit: LevelData, records: pl.DataFrame, zero_ns: int) -> Calls | N
         return None
     key = [name for name in KEY if name != "visit"]
     places = records.lazy().select(*key).with_row_index("of")
-    known = visit.calls.filter((pl.col("end_ns") > pl.col("start_ns")) & (pl.col("domain") == SAME_CLOCK))
-    found = known.select(*key, "start_ns", "end_ns").join(places, on=key).sort("of", "start_ns").collect()
+    every = visit.calls.filter(pl.col("outcome") == "ok").select(*key, "start_ns", "end_ns", "domain")
+    timed = (pl.col("end_ns") > pl.col("start_ns")) & (pl.col("domain") == SAME_CLOCK)
+    counted = every.select(pl.len().alias("all"), timed.fill_null(value=False).sum().alias("timed")).collect()
+    if counted["timed"][0] < max(1, MOST_TIMED * counted["all"][0]):
+        return None
+    found = every.filter(timed).join(places, on=key).sort("of", "start_ns").collect()
     if not found.height:
         return None
     begin_s, end_s = ((found[name].cast(pl.Float64).to_numpy() - zero_ns) / NS_PER_S for name in ("start_ns", "end_ns"))

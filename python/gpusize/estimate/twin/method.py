@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from gpusize.estimate.one_pause import of_one_pause
 from gpusize.estimate.question import Estimate, Question, whole_gpus
 from gpusize.estimate.twin.load import ClusterLoad
 from gpusize.estimate.twin.words import around, details, loop, near_capacity, refused, warnings, with_served
@@ -35,6 +36,10 @@ SAME: Final = "all replicas are like the measured one, and requests like the mea
 OWN_QUEUES: Final = (
     "each replica is taken to have a queue of its own: instances of one Triton server share one, and then it takes "
     "another number; ask with --router shared"
+)
+WHOLE: Final = (
+    "the calls inside requests are not simulated, as they overlap, some levels do not have them all, or an SLO is on "
+    "something else than the requests' time: a request is taken to stay on one replica, which asks for more"
 )
 LEVELS: Final = 2
 """Fewer loads tell nothing of how times grow."""
@@ -74,7 +79,7 @@ class Fitted:
         from gpusize.estimate.twin.visit_data import Objective, observe, silent
 
         self._tested = min(lv.gpus for lv in levels)
-        self._usable, warnings = _usable(levels)
+        self._usable, warnings = _usable(levels, question)
         self._warnings = tuple(warnings)
         self._slos = (tuple(question.slos), question.together)
         self._reason = _cannot(levels, self._usable, question)
@@ -135,6 +140,9 @@ class Fitted:
             return replace(base, reason=f"{least} GPUs were measured, which is not a whole number of replicas of {per}")
         sized = self._sizer.size(ClusterLoad.asked_by(question), risk=question.risk)
         found = _answered(base, sized, self._visits, self._sizer.curves, question)
+        calls = any(level.knows_calls for level in self._usable)
+        if calls and (found.gpus or 0) > least and found.details.get("model") != "tasks":
+            found = replace(found, warnings=(*found.warnings, WHOLE))
         if question.router == "least_loaded" and (found.gpus or 0) > least and _of_tensors(self._usable):
             found = replace(found, warnings=(*found.warnings, OWN_QUEUES))
         return with_served(found, [visit for visit in self._visits if visit.gpus == least])
@@ -154,18 +162,13 @@ def _of_tensors(levels: Sequence[LevelData]) -> bool:
     return any(level.nature == "inference" for level in levels)
 
 
-def _usable(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]]:
-    """Closed loops that were measured to their end, of users with one pause, and what is said about the others.
-
-    Those without pauses, where there are two loads of them; else those of the pause that most have.
-    """
+def _usable(levels: Sequence[LevelData], question: Question) -> tuple[list[LevelData], list[str]]:
+    """Closed loops that were measured to their end, of users with one pause, and what is said about the others."""
     from gpusize.analysis.delivery.intended import think_s
 
     kept: list[LevelData] = []
-    pausing: dict[tuple[float, float], list[LevelData]] = {}
     left: dict[str, int] = {}
     for level in levels:
-        think = think_s(level.setting)
         if not level.concurrency:
             why = "at a rate: the twin is fitted to closed loops"
         elif level.imported:
@@ -174,24 +177,14 @@ def _usable(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]]:
             why = "sampled: a part of the requests has no row"
         elif level.state != "done":
             why = "not measured to their end"
-        elif think is None:
-            why = "with pauses that nobody knows"
-        elif think[0] > 0:
-            pausing.setdefault(think, []).append(level)
-            continue
+        elif think_s(level.setting) is None:
+            why = "with pauses that the rows of the dataset say"
         else:
             kept.append(level)
             continue
         left[why] = left.get(why, 0) + 1
-    same = max(pausing.values(), key=len, default=[])
-    if len(same) > 1 and len({level.concurrency for level in kept}) < LEVELS:
-        kept, others = same, len(kept) + sum(len(each) for each in pausing.values()) - len(same)
-        why = "with other pauses than most"
-    else:
-        others, why = sum(len(each) for each in pausing.values()), "with pauses: those without tell more"
-    if others:
-        left[why] = others
-    return kept, [f"{n} level{'' if n == 1 else 's'} left out, {why}" for why, n in left.items()]
+    same, others = of_one_pause(kept, question)
+    return same, [*(f"{n} level{'' if n == 1 else 's'} left out, {why}" for why, n in left.items()), *others]
 
 
 def _not_reached(visits: Sequence[Observed]) -> tuple[str, ...]:
@@ -241,8 +234,11 @@ def _answered(
     several = any(visit.gpus > tested for visit in visits)
     if ClusterLoad.asked_by(question).even and not several and found.model != "tasks":
         found = consistent(found, question.users)
-    found = within_reach(found, math.ceil(max(visit.users * tested / visit.gpus for visit in visits)))
+    most = max(visit.in_flight * tested / visit.gpus for visit in visits)
+    found = within_reach(found, math.ceil(most))
     told = details(found, curves)
+    if visits[0].think_s > 0:
+        told |= {"measured_pause": visits[0].pause_text, "users_at_edge": told.get("edge")}
     if found.replicas is None or found.raw is None:
         return refused(replace(base, reason=found.reason, details=told), visits)
     per = question.gpus_per_replica
@@ -268,7 +264,7 @@ def _answered(
         gpus_high=gpus(found.high, high),
         capacity_concurrency=found.capacity,
         capacity_rate=None if question.rate is None else found.details.get("carried_alone", question.rate / found.raw),
-        outside_tested_range=found.capacity is not None and found.capacity > max(v.users for v in visits),
+        outside_tested_range=found.capacity is not None and found.capacity > max(v.in_flight for v in visits),
         assumptions=tuple(
             text for text in (SAME, MODELS[model], "" if several else LINEAR_ASSUMED, loop(question)) if text
         ),
@@ -276,7 +272,6 @@ def _answered(
         next_levels=around(found, visits),
         next_counts=() if several else (2 * tested, 4 * tested),
         details=told
-        | ({"measured_pause_s": visits[0].think_s} if visits[0].think_s > 0 else {})
         | {"carries": [{**one, "gpus": one["replicas"] * tested} for one in told.get("carries") or () if whole]}
         | ({"slos": [str(slo) for slo in question.slos]} if len(curves) > 1 else {})
         # What the model says of shares where nothing was measured nobody has seen.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from gpusize.estimate.twin.flow_model import RUNTIMES, Flow, FlowTrial
@@ -18,7 +19,7 @@ from gpusize.estimate.twin.inner_calls import Calls, Timeline, own_calls
 from gpusize.estimate.twin.rates import smoothed
 from gpusize.estimate.twin.server_figures import served_limit
 from gpusize.estimate.twin.sharing import begun_s, limit_of
-from gpusize.estimate.twin.simulate import TimeBound
+from gpusize.estimate.twin.simulate import TimeBound, horizon
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpusize.estimate.twin.attainment_curve import Curve
+    from gpusize.estimate.twin.load import ClusterLoad
     from gpusize.estimate.twin.visit_data import Observed
 
 __all__ = ["Tasks", "tasks"]
@@ -35,6 +37,9 @@ FEWEST: Final = 60
 SEVERAL: Final = 1.05
 APART: Final = 0.05
 """With fewer calls in the mean, and so small a part of the time outside them, a request is its call."""
+USUAL: Final = 4.0
+"""Calls of a request: of one with more fewer are simulated, in proportion, but so many at least."""
+LEAST: Final = 3_000
 NOTHING: Final = 1e-9
 """The size of a call where a request made none."""
 STEP: Final = 1.1
@@ -62,6 +67,12 @@ class Tasks(Flow):
         """See ``Rated``: what a load is guessed by is of whole requests."""
         return self.whole_rates
 
+    def run(self, asked: ClusterLoad, replicas: int, *, seed: int = 1, requests: int | None = None) -> FlowTrial:
+        """See ``Replica``. Of requests of many calls fewer are enough: they say as much, and take as long."""
+        wanted = requests or horizon(asked, self.at_work_s(asked, replicas), self.patience_s)
+        fewer = math.ceil(wanted * min(1.0, USUAL * self.calls.size / self.sizes.size))
+        return super().run(asked, replicas, seed=seed, requests=max(min(wanted, LEAST), fewer))
+
     def _trial_of(self, rows: pl.DataFrame, in_flight: float) -> FlowTrial:
         import numpy as np
 
@@ -72,6 +83,15 @@ class Tasks(Flow):
 
     def tasks(self, slowness: float = 1.0) -> tuple[bytes, bytes, bytes]:
         """As the core takes them, in a time that runs so many times as fast."""
+        if slowness not in self._arrays:
+            self._arrays[slowness] = self._made(slowness)
+        return self._arrays[slowness]
+
+    @cached_property
+    def _arrays(self) -> dict[float, tuple[bytes, bytes, bytes]]:
+        return {}
+
+    def _made(self, slowness: float) -> tuple[bytes, bytes, bytes]:
         import numpy as np
 
         def ns(times_s: NDArray[np.float64]) -> bytes:

@@ -224,6 +224,16 @@ class Observed:
         return float(took.mean()) if took.size else float("nan")
 
     @property
+    def in_flight(self) -> float:
+        """Requests in flight: all users', unless they pause (Little 1961)."""
+        return self.users if self.think_s <= 0 else min(self.users, self.rate_per_s * self.residence_s)
+
+    @property
+    def pause_text(self) -> str:
+        """The pause as ``--think`` takes it."""
+        return f"exp({self.think_s:g}s)" if self.think == "exponential" else f"{self.think_s:g}s"
+
+    @property
     def rate_per_s(self) -> float:
         """Requests that ended in the steady part per second."""
         length_s = self.window[1] - self.window[0]

@@ -134,10 +134,12 @@ _SLOW: Final = 100.0
 def users_by_level(estimates: Sequence[Estimate]) -> float | None:
     """The users that "GPUs by level" is about: those that the estimates beside it answer for.
 
-    None where they answer for a rate, or for users who pause: no level says how many of those it stands for.
+    None where they answer for a rate, or for users who pause, or the levels' did: no level says how many it stands for.
     """
     first = next(iter(estimates), None)
-    return first.users if first is not None and first.rate is None and first.think == "none" else None
+    if first is None or first.rate is not None or first.details.get("measured_pause"):
+        return None
+    return first.users if first.think == "none" else None
 
 
 def _rough_gpus(sweep: Sweep, users: float | None) -> Column:

@@ -231,8 +231,8 @@ def next_text(estimate: Estimate | WhatIf) -> str:
     """The levels and the numbers of GPUs that would strengthen the answer most."""
     levels = ", ".join(map(str, estimate.next_levels))
     counts = ", ".join(map(str, estimate.next_counts))
-    pause_s = getattr(estimate, "details", {}).get("measured_pause_s")
-    who = f"users who pause {pause_s:g} s" if pause_s else "in flight"
+    pause = estimate.measured_pause
+    who = f"users at --think '{pause}'" if pause else "in flight"
     return "; ".join([*([f"{levels} {who}"] if levels else []), *([f"{counts} GPUs"] if counts else [])])
 
 

@@ -216,8 +216,10 @@ impl Service for FlowDriver<'_> {
         self.now_ns = at_ns;
         if let Some(meters) = &mut self.around.meters {
             let request = self.clients.request(slot);
+            // A gateway sees each of a task's requests come.
+            let came_ns = self.course.came_ns(slot).unwrap_or(request.sent_ns);
             meters.took(request.gpu as usize, Histogram::Runtime, at_ns - request.given_ns, 1);
-            meters.took(request.gpu as usize, Histogram::GatewayRuntime, at_ns - request.sent_ns, 1);
+            meters.took(request.gpu as usize, Histogram::GatewayRuntime, at_ns - came_ns, 1);
         }
         if self.course.ends(slot, at_ns) {
             self.clients.end(slot, at_ns);

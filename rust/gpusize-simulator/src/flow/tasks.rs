@@ -48,12 +48,13 @@ pub(super) enum Step {
     End,
 }
 
-/// A task under way: the place of its next request, where its requests end, and the time after them.
+/// A task under way: the place of its next request, where its requests end, the time after them, and when the last one came.
 #[derive(Debug, Clone, Copy, Default)]
 struct UnderWay {
     next: usize,
     end: usize,
     after_ns: i64,
+    came_ns: i64,
 }
 
 /// The tasks that are under way, by slot, and when those go on that pause. Without tasks each size is one of one request.
@@ -91,18 +92,23 @@ impl<'a> Course<'a> {
         }
         let next = self.begins[drawn];
         let end = next + tasks.requests[drawn] as usize;
-        self.under_way[slot] = UnderWay { next, end, after_ns: tasks.after_ns[drawn] };
+        self.under_way[slot] = UnderWay { next, end, after_ns: tasks.after_ns[drawn], came_ns: now_ns };
         if tasks.before_ns[next] > 0 {
             self.pause(slot, now_ns.saturating_add(tasks.before_ns[next]));
             return None;
         }
-        Some(self.step(slot))
+        Some(self.step(slot, now_ns))
+    }
+
+    /// When a task's request came that is under way in a slot; none without tasks.
+    pub(super) fn came_ns(&self, slot: usize) -> Option<i64> {
+        self.tasks.map(|_| self.under_way[slot].came_ns)
     }
 
     /// A request has ended: whether its task has, too. Else it goes on after a pause, be it of no length.
     pub(super) fn ends(&mut self, slot: usize, now_ns: i64) -> bool {
         let Some(tasks) = self.tasks else { return true };
-        let UnderWay { next, end, after_ns } = self.under_way[slot];
+        let UnderWay { next, end, after_ns, .. } = self.under_way[slot];
         if next == end && after_ns == 0 {
             return true;
         }
@@ -126,12 +132,13 @@ impl<'a> Course<'a> {
         if self.next_ns().is_none_or(|at_ns| at_ns > now_ns) {
             return None;
         }
-        let Reverse((_, _, slot)) = self.paused.pop()?;
-        Some((slot, self.step(slot)))
+        let Reverse((at_ns, _, slot)) = self.paused.pop()?;
+        Some((slot, self.step(slot, at_ns)))
     }
 
-    fn step(&mut self, slot: usize) -> Step {
+    fn step(&mut self, slot: usize, now_ns: i64) -> Step {
         let task = &mut self.under_way[slot];
+        task.came_ns = now_ns;
         if task.next == task.end {
             return Step::End;
         }

@@ -288,6 +288,7 @@ def _flow(
             json.dumps({**replica.cluster(how.peak, how.router, how.seed), **config}),
             json.dumps({"arrivals": "plan"}),
             replica.sizes.tobytes(),
+            tasks=replica.tasks(slowness),
             due=due.tobytes(),
             judge=json.dumps({**asking, "every_s": step_s / slowness}) if replica.whole else None,
             autoscaler=how.autoscaler,
