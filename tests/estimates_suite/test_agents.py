@@ -17,6 +17,9 @@ from benches.estimates.agents import SEED, draw, judge
 from gpusize.analysis.level import LevelData
 from gpusize.analysis.slo import Slo
 from gpusize.estimate.methods import estimate
+from gpusize.estimate.plan.over_time.demand import Demand
+from gpusize.estimate.plan.over_time.policies import Schedule
+from gpusize.estimate.plan.over_time.simulate import serve
 from gpusize.estimate.question import Estimate, Question
 from gpusize.estimate.twin.attainment_curve import Curve
 from gpusize.estimate.twin.contention import contention
@@ -283,3 +286,23 @@ def test_iterations_make_a_token_each() -> None:
     # The first iteration is a's alone; b joins with the second and ends one after it.
     assert [call for call, _ in ends] == ["a", "b"]
     assert [end_s for _, end_s in ends] == pytest.approx([0.12 + 9 * 0.14, 0.12 + 9 * 0.14 + 0.12])
+
+
+@pytest.mark.parametrize("slowness", [1.0, 1.25])
+def test_a_day_of_workflows_is_served_as_the_servers_do(slowness: float) -> None:
+    """At 18 requests/s of three calls of 0.1 s: 2 replicas of two places are overrun, 4 are not."""
+    _, found = fitted([workflow(users) for users in (2, 4, 6, 8, 10)])
+    assert found is not None
+    rng = np.random.default_rng(4)
+    due_ns = np.sort(rng.uniform(0, 300, round(300 * 18 / slowness)) * 1e9).astype(np.int64)
+
+    def kept(replicas: int) -> float:
+        demand = Demand("a test", due_ns, 300.0)
+        served = serve(found, demand, Schedule.constant(replicas), router="least_loaded", slowness=slowness)
+        return float(served.kept[0].sum() / served.requests.sum())
+
+    slow = lambda one: replace(each := agent(one), work=[slowness * work for work in each.work])  # noqa: E731 - one line
+    truth = run(partial(Places, 2), 4, slow, Loop(rate=18 / slowness), 5000, 3)
+    true = float(np.mean([each.end_s - each.due_s <= 2.0 for each in truth[500:] if each.end_s == each.end_s]))
+    assert kept(2) < 0.2
+    assert kept(4) == pytest.approx(true, abs=0.04)
