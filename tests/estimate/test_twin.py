@@ -138,7 +138,7 @@ def test_replicas_that_slow_each_other_down_too_much(levels):
 def test_levels_it_cannot_use_are_named(levels):
     pausing = replace(level(6), setting={"kind": "closed", "concurrency": 6, "think_s": 1.0})
     found = ask([*levels, pausing])
-    assert any("with pauses" in text for text in found.warnings)
+    assert any("1 level left out, whose users pause otherwise" in text for text in found.warnings)
     assert found.gpus == ask(levels).gpus
 
 

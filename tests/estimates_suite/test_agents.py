@@ -259,6 +259,12 @@ def test_a_bound_on_something_else_than_the_requests_time_is_not_modelled() -> N
     assert tasks(visits, [Curve(objective, 0, visits)]) is None
 
 
+def test_other_bounds_on_users_who_pause_are_refused_and_the_stand_in_says_why() -> None:
+    slos = (Slo.parse("p95 runtime <= 500ms"), Slo.parse("p90 service <= 400ms"))
+    found = asked([pausing(users) for users in (4, 8, 12, 16)], slos=slos, together=True)
+    assert "SLOs on the runtime, each by itself" in str(found.fallback or found.reason)
+
+
 def test_a_piece_of_a_visit_has_the_calls_of_its_requests() -> None:
     [visit] = observe(workflow(6), [Objective.of(SLO)])
     assert visit.calls is not None

@@ -127,7 +127,7 @@ class Sizer:
             return few
         chosen = self._chosen(asked, model)
         if chosen is None:
-            return Sized(reason="the records do not tell enough to fit a model")
+            return Sized(reason=self._untold)
         if chosen.distance > UNFIT:
             return unfit(chosen)
         curve = self.curves[self._capacities.index(capacity)]
@@ -164,11 +164,20 @@ class Sizer:
             priced = self._chosen(asked, "batching")
             chosen = priced if priced is not None and priced.distance <= UNFIT else chosen
         if chosen is None:
-            return Sized(reason="the records do not tell enough to fit a model")
+            return Sized(reason=self._untold)
         if chosen.distance > UNFIT:
             return unfit(chosen)
         targets = tuple(each.target for each in self._objectives)
         return Model(chosen, targets, self._loss(chosen, asked.router), risk)
+
+    @property
+    def _untold(self) -> str:
+        """Why no model could be fitted."""
+        if self._visits[0].think_s > 0:
+            return (
+                "of users who pause it answers SLOs on the runtime, each by itself; measure without --think for others"
+            )
+        return "the records do not tell enough to fit a model"
 
     def _unsure(self) -> Sized | None:
         """A refusal where light loads do not show that they keep an objective which heavier ones miss."""
