@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,12 @@ def _require_told(items: set[pytest.Item]) -> None:
     for file, turn in {(each.path, _turn(each)) for each in items}:
         if turn not in SPREAD and not _may_hold(file, turn):
             raise pytest.UsageError(f"{file} holds tests marked {turn}; say so in it or in the conftest.py beside it")
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected out of the garbage collector's rounds: twelve thousand tests stay until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 def _turn(item: pytest.Item) -> str:

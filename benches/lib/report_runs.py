@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from gpusize.analysis.windows import intervals
-from gpusize.records.schema import EVENTS, RECORDS_VERSION, SCHEMA_KEY, record_dtypes, scan
+from gpusize.records.schema import EVENTS, SCHEMA_KEY, SERVER_TIMES, record_dtypes, scan, version_of
 
 __all__ = ["LEVELS", "write_run"]
 
@@ -45,7 +45,7 @@ def _write_level(folder: Path, visit: int, users: int, requests: int, start: int
     parts = []
     for number, first in enumerate(range(0, requests, PART_ROWS)):
         parts.append(folder / "records" / f"part-{number:05d}.parquet")
-        part, metadata = rows[first : first + PART_ROWS], {SCHEMA_KEY: str(RECORDS_VERSION)}
+        part, metadata = rows[first : first + PART_ROWS], {SCHEMA_KEY: version_of(rows.columns)}
         part.write_parquet(parts[-1], compression="lz4", metadata=metadata)
     failed = int((rows["outcome"] == 1).sum())
     end = int(rows["end_ns"].to_numpy().max())
@@ -84,6 +84,6 @@ def _rows(visit: int, users: int, requests: int, start: int, rng: np.random.Gene
         "outcome": (rng.random(requests) < 0.001).astype(np.uint8), **dict.fromkeys(ZEROS, np.zeros(requests)),
     }  # fmt: skip
     columns["status"] = np.where(columns["outcome"] == 1, 500, 200)
-    kinds = {name: kind for name, kind in record_dtypes().items() if name != EVENTS}
+    kinds = {name: kind for name, kind in record_dtypes().items() if name not in (EVENTS, *SERVER_TIMES)}
     none = [None] * requests
     return pl.DataFrame({name: pl.Series(name, columns.get(name, none)).cast(kind) for name, kind in kinds.items()})
