@@ -133,7 +133,7 @@ lint-python: $(STAMPS)/dev
 	$(BIN)/python -m scripts.prose --check
 	$(BIN)/mypy
 	@# Every test can be imported; and the turns of `make test` find their bytecode.
-	$(BIN)/python -m pytest --collect-only -qq -p no:cacheprovider | tail -n 1
+	$(BIN)/python -m pytest --collect-only -q -p no:cacheprovider | tail -n 1
 
 .PHONY: lint-stubs
 lint-stubs: setup $(STAMPS)/dev
