@@ -17,9 +17,12 @@ from benches.estimates.agents import SEED, draw, judge
 from gpusize.analysis.level import LevelData
 from gpusize.analysis.slo import Slo
 from gpusize.estimate.methods import estimate
+from gpusize.estimate.plan.ask import Answers
 from gpusize.estimate.plan.over_time.demand import Demand
 from gpusize.estimate.plan.over_time.policies import Schedule
 from gpusize.estimate.plan.over_time.simulate import serve
+from gpusize.estimate.plan.table import plan
+from gpusize.estimate.plan.types import Scenario
 from gpusize.estimate.question import Estimate, Question
 from gpusize.estimate.twin.attainment_curve import Curve
 from gpusize.estimate.twin.contention import contention
@@ -28,6 +31,7 @@ from gpusize.estimate.twin.load import ClusterLoad
 from gpusize.estimate.twin.task_model import Tasks, tasks
 from gpusize.estimate.twin.visit_data import Objective, Observed, observe
 from gpusize.records.schema import outcome_dtype
+from gpusize.report.summary.columns import users_by_level
 from gpusize.report.summary.words import next_text
 
 NUMBERS = (0, 2, 4, 5, 8, 9)
@@ -168,6 +172,18 @@ def test_users_who_pause_less_than_was_measured_where_no_load_missed() -> None:
     # Five keep 76 % of the requests, eight 95.5 %.
     assert found.gpus_high >= 8
     assert "users who pause 0.5 s" in str(found.reason)
+
+
+def test_plans_and_tables_do_not_take_users_who_pause_for_requests_in_flight() -> None:
+    levels = [pausing(users) for users in (4, 8, 12, 16)]
+    slos = (Slo.parse("p95 runtime <= 500ms"),)
+    found = asked(levels, slos=slos)
+    assert users_by_level([found]) is None
+    assert users_by_level([asked([single(users) for users in (1, 2, 4, 6, 9)], slos=slos)]) == 40
+    question = Question(users=40, slos=slos)
+    found_plan = plan(Answers(levels, question), question, Scenario(users=[20.0, 40.0]))
+    assert found_plan.measured_pause == "exp(0.5s)"
+    assert next_text(found_plan).partition(";")[0].endswith("users at --think 'exp(0.5s)'")
 
 
 @pytest.mark.parametrize("missing", [True, False])

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
     from gpusize.estimate.question import Question
 
-__all__ = ["of_one_pause"]
+__all__ = ["of_one_pause", "pause_text"]
 
 LOADS: Final = 2
 """Fewer do not show how times grow."""
@@ -41,6 +41,11 @@ def of_one_pause(levels: Sequence[LevelData], question: Question) -> tuple[list[
     some = f"{left} level{'' if left == 1 else 's'} left out, whose users pause otherwise"
     text = f"{some}: {_text(telling[0])} tell more"
     return [level for level in levels if not level.concurrency or id(level) in same], [text]
+
+
+def pause_text(mean_s: float, *, equal: bool) -> str:
+    """A pause as ``--think`` takes it; exponential unless all are ``equal``."""
+    return f"{mean_s:g}s" if equal else f"exp({mean_s:g}s)"
 
 
 def _misses(level: LevelData, question: Question) -> bool:

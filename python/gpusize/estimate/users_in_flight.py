@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpusize.analysis.delivery.intended import think_s
 from gpusize.analysis.throughput import rates_of
+from gpusize.estimate.one_pause import pause_text
 
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
@@ -76,7 +77,7 @@ class UsersInFlight:
     @property
     def measured_text(self) -> str:
         """The pause of the levels' users as ``--think`` takes it."""
-        return f"{self.measured_s:g}s" if self.equal else f"exp({self.measured_s:g}s)"
+        return pause_text(self.measured_s, equal=self.equal)
 
     @property
     def assumed(self) -> str | None:

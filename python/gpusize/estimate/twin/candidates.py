@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpusize.estimate.twin.batching_model import Service
     from gpusize.estimate.twin.visit_data import Observed
 
-__all__ = ["batching", "flow", "measured", "served", "static"]
+__all__ = ["batching", "flow", "measured", "served", "static", "time_bounds"]
 
 FEWEST: Final = 20
 
@@ -49,7 +49,7 @@ def static(visits: Sequence[Observed], curves: Sequence[Curve], *, joint: bool) 
 
 def _known(curves: Sequence[Curve]) -> list[TimeBound] | None:
     """The bounds where a simulated request has all the metrics; else None."""
-    bounds = _bounds(curves)
+    bounds = time_bounds(curves)
     return None if bounds is None or any(each.metric not in METRICS for each in bounds) else bounds
 
 
@@ -118,11 +118,11 @@ def _limit(visits: Sequence[Observed]) -> int | None:
 
 def _bound(curve: Curve) -> TimeBound:
     """The bound where the objective is one on a time; else a name that is read from the curve."""
-    found = _bounds([curve])
+    found = time_bounds([curve])
     return found[0] if found is not None and len(found) == 1 else TimeBound("other", math.inf)
 
 
-def _bounds(curves: Sequence[Curve]) -> list[TimeBound] | None:
+def time_bounds(curves: Sequence[Curve]) -> list[TimeBound] | None:
     """The bounds of each objective; None where one is no upper bound on a time of requests or on its mean."""
     found = []
     for curve in curves:

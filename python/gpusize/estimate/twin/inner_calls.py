@@ -72,7 +72,7 @@ class Calls:
         arrays: dict[str, Any] = dict.fromkeys(("first_s", "tokens_in", "computed", "tokens_out"), none)
         return replace(
             visit,
-            users=int(Timeline.of([self]).active.max()),
+            users=int(Timeline.of(self).active.max()),
             think_s=0.0,
             due_s=begin_s,
             sent_s=begin_s,
@@ -102,12 +102,12 @@ class Timeline:
     ended: NDArray[np.intp]
 
     @classmethod
-    def of(cls, calls: list[Calls]) -> Timeline:
+    def of(cls, calls: Calls) -> Timeline:
         """Of the calls of one visit; at the same moment one ends before another begins."""
         import numpy as np
 
-        at_s = np.concatenate([each for one in calls for each in (one.begin_s, one.end_s)])
-        step = np.concatenate([np.repeat(sign, one.of.size) for one in calls for sign in (1, -1)])
+        at_s = np.concatenate([calls.begin_s, calls.end_s])
+        step = np.repeat([1, -1], calls.of.size)
         order = np.lexsort((step, at_s))
         active = np.cumsum(step[order])
         return cls(at_s[order], active[:-1], active[step[order] < 0] + 1)

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from gpusize.estimate.twin.candidates import time_bounds
 from gpusize.estimate.twin.flow_model import RUNTIMES, Flow, FlowTrial
 from gpusize.estimate.twin.inner_calls import Calls, Timeline, own_calls
 from gpusize.estimate.twin.rates import smoothed
 from gpusize.estimate.twin.server_figures import served_limit
 from gpusize.estimate.twin.sharing import begun_s, limit_of
-from gpusize.estimate.twin.simulate import TimeBound, horizon
+from gpusize.estimate.twin.simulate import horizon
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from gpusize.estimate.twin.attainment_curve import Curve
     from gpusize.estimate.twin.load import ClusterLoad
+    from gpusize.estimate.twin.simulate import TimeBound
     from gpusize.estimate.twin.visit_data import Observed
 
 __all__ = ["Tasks", "tasks"]
@@ -131,16 +133,11 @@ def tasks(visits: Sequence[Observed], curves: Sequence[Curve]) -> Tasks | None:
 
 
 def _bounds(curves: Sequence[Curve]) -> list[TimeBound] | None:
-    """Those on the time of requests, or its mean; None where one is on anything else."""
-    found = []
-    for curve in curves:
-        part = curve.objective.parts[0]
-        if len(curve.objective.parts) > 1 or part.kind not in ("percentile", "mean") or part.metric not in RUNTIMES:
-            return None
-        if part.bound_s is None or part.op not in ("<=", "<"):
-            return None
-        found.append(TimeBound(part.metric, part.bound_s, part.kind == "mean"))
-    return found
+    """Those on the time of requests, or its mean, each by itself; None where one is on anything else."""
+    bounds = time_bounds(curves)
+    if bounds is None or len(bounds) > len(curves) or any(each.metric not in RUNTIMES for each in bounds):
+        return None
+    return bounds
 
 
 def _limit(visits: Sequence[Observed], known: Sequence[Calls]) -> int | None:
@@ -155,7 +152,7 @@ def _rates(known: Sequence[Calls], limit: int | None) -> NDArray[np.float64]:
     """Calls per second with 1, 2, ... at work, shape (k,); empty where none ended."""
     import numpy as np
 
-    lines = [Timeline.of([each]) for each in known]
+    lines = [Timeline.of(each) for each in known]
     size = 1 + max(int(each.active.max()) for each in lines)
     lasted, ended = np.zeros(size), np.zeros(size)
     for each in lines:
@@ -214,7 +211,7 @@ def _sizes(calls: Calls, rates: NDArray[np.float64], limit: int | None) -> NDArr
     """What each call got of the rate that all share, shape (n,)."""
     import numpy as np
 
-    line = Timeline.of([calls])
+    line = Timeline.of(calls)
     active = np.clip(line.active, 1, limit or rates.size)
     shares = rates[np.minimum(active, rates.size) - 1] / active * np.where(line.active > 0, np.diff(line.at_s), 0.0)
     got = np.concatenate([[0.0], np.cumsum(shares)])

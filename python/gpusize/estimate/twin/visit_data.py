@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from gpusize.analysis.delivery.intended import think_s
 from gpusize.analysis.metrics import metric
 from gpusize.analysis.server_times import disagreement, says_times
+from gpusize.estimate.one_pause import pause_text
 from gpusize.estimate.twin.inner_calls import Calls, calls_of
 from gpusize.estimate.twin.server_figures import Served, served
 from gpusize.records.calls import KEY
@@ -231,7 +232,7 @@ class Observed:
     @property
     def pause_text(self) -> str:
         """The pause as ``--think`` takes it."""
-        return f"exp({self.think_s:g}s)" if self.think == "exponential" else f"{self.think_s:g}s"
+        return pause_text(self.think_s, equal=self.think == "constant")
 
     @property
     def rate_per_s(self) -> float:
