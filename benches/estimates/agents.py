@@ -1,9 +1,10 @@
 """Whether agents and users who pause get the right number: ``python -m benches.estimates.agents [--count 120]``.
 
 A request of an agent calls its model several times, with time between for its tools; a router sees each call. Half the
-worlds are such workflows, half users who pause, measured with one pause and asked about another, or none. Replicas have
-places for calls, share their time, or work in iterations; what so many of them do is simulated by ``agent_servers``,
-which has nothing of gpusize in it. Beside the answer stands what a calculator says in proportion: users, or requests
+worlds are such workflows, half users who pause, measured with one pause and asked about another, or none; a third as
+many again are workflows whose calls have to keep a bound, each by itself. Replicas have places for calls, share their
+time, or work in iterations; what so many of them do is simulated by ``agent_servers``, which has nothing of gpusize in
+it. Beside the answer stands what a calculator says in proportion: users, or requests
 per second, over the most that one replica was measured to carry.
 """
 
@@ -25,7 +26,7 @@ from typing import Literal
 import numpy as np
 
 from benches.estimates.agent_levels import level_of
-from benches.estimates.agent_servers import Iterating, Loop, Places, Replica, Sharing, Task, run
+from benches.estimates.agent_servers import Drawn, Iterating, Loop, Places, Replica, Sharing, Task, run
 from benches.lib.bars import Bar, exit_code
 from benches.lib.host import ROOT, facts
 from benches.lib.results import Report
@@ -38,6 +39,8 @@ __all__ = ["Verdict", "World", "draw", "judge", "main"]
 
 SEED = 61
 COUNT = 120
+CALLS = 3
+"""Of so many worlds with a bound on requests there is one more with a bound on calls."""
 MEASURED = 500
 """Requests of a level, of which the first tenth is left out."""
 TRUE = 8000
@@ -62,7 +65,8 @@ class World:
         task: draws a request.
         pause_s: mean pause in the levels, exponential; 0 for workflows.
         asked: users or a rate, and their pause.
-        times: the bound, over the 95th percentile of a request that is alone.
+        times: the bound, over the 95th percentile of a request (or call) that is alone.
+        metric: what it is on: ``runtime``, or ``llm_latency`` of each call.
     """
 
     name: int
@@ -74,21 +78,28 @@ class World:
     asked: Loop
     asked_pause_s: float
     times: float
+    metric: str = "runtime"
+
+    def took_s(self, found: Sequence[Drawn]) -> list[float]:
+        """Times of requests, or of the calls inside them."""
+        if self.metric == "runtime":
+            return [each.end_s - each.due_s for each in found]
+        return [end_s - begin_s for each in found for begin_s, end_s in each.calls]
 
     @cached_property
     def bound_s(self) -> float:
-        """p95 of the runtime must be within it."""
+        """p95 of these must be within it."""
         alone = run(self.make, 1, self.task, Loop(users=1), 2000, 7)
-        return float(np.quantile([each.end_s - each.due_s for each in alone], 0.95, method="higher")) * self.times
+        return float(np.quantile(self.took_s(alone), 0.95, method="higher")) * self.times
 
     def kept(self, replicas: int, loop: Loop, tasks: int, seed: int) -> float:
-        """The share of requests within the bound, the first quarter left out."""
+        """The share of them within the bound, the first quarter of the requests left out."""
         found = [each for each in run(self.make, replicas, self.task, loop, tasks, seed) if each.end_s == each.end_s]
-        return float(np.mean([each.end_s - each.due_s <= self.bound_s for each in found[len(found) // 4 :]]))
+        return float(np.mean([took_s <= self.bound_s for took_s in self.took_s(found[len(found) // 4 :])]))
 
     @property
     def question(self) -> Question:
-        slo = Slo("percentile", "runtime", 0.95, "<=", self.bound_s)
+        slo = Slo("percentile", self.metric, 0.95, "<=", self.bound_s)
         think: Literal["none", "exponential"] = "exponential" if self.asked_pause_s else "none"
         rate = self.asked.rate or None
         return Question(users=self.asked.users, slos=(slo,), rate=rate, think_s=self.asked_pause_s, think=think)
@@ -160,16 +171,19 @@ def _workflow(rng: random.Random, work: float, call_s: float) -> Callable[[rando
     return drawn
 
 
-def draw(seed: int, number: int) -> World:
-    """One of the worlds of a seed."""
-    rng = random.Random(f"{seed}/{number}")
+def draw(seed: int, number: int, metric: str = "runtime") -> World:
+    """One of the worlds of a seed; all that have a bound on calls are workflows."""
+    of_calls = metric != "runtime"
+    rng = random.Random(f"{seed}/{metric}/{number}" if of_calls else f"{seed}/{number}")
     server, make, work = _server(rng)
     law = _law(rng)
     alone = run(make, 1, lambda _: Task([work], [0.0]), Loop(users=1), 200, 1)
     call_s = sum(each.end_s - each.due_s for each in alone) / 200
-    kind, pause_s = ("workflow", 0.0) if number % 2 else ("pauses", call_s * rng.uniform(1, 8))
-    task = _workflow(rng, work, call_s) if number % 2 else lambda one: Task([work * law(one)], [0.0])
-    return _asked(World(number, kind, server, make, task, pause_s, Loop(), 0.0, rng.uniform(1.25, 3.0)), rng, call_s)
+    agent = of_calls or bool(number % 2)
+    kind, pause_s = ("workflow", 0.0) if agent else ("pauses", call_s * rng.uniform(1, 8))
+    task = _workflow(rng, work, call_s) if agent else lambda one: Task([work * law(one)], [0.0])
+    times = rng.uniform(1.25, 3.0)
+    return _asked(World(number, kind, server, make, task, pause_s, Loop(), 0.0, times, metric), rng, call_s)
 
 
 def _asked(world: World, rng: random.Random, call_s: float) -> World:
@@ -234,17 +248,19 @@ def judge(world: World, *, method: str = "auto") -> Verdict | None:
         loop = Loop(users=users, think=_pausing(world.pause_s))
         found = run(world.make, 1, world.task, loop, max(MEASURED, 8 * users), 1000 + users, drain=True)
         levels.append(level_of(len(levels), users, found, pause_s=world.pause_s, calls=world.kind == "workflow"))
-        kept = [each.end_s - each.due_s <= world.bound_s for each in found[len(found) // 10 :]]
+        judged = found[len(found) // 10 :]
+        kept = [took_s <= world.bound_s for took_s in world.took_s(judged)]
         missed += sum(kept) < MISSED * len(kept)
         if sum(kept) >= 0.95 * len(kept):
-            most = users, len(kept) / (found[-1].end_s - found[len(found) // 10].due_s)
+            most = users, len(judged) / (judged[-1].end_s - judged[0].due_s)
         users = max(users + 1, round(users * STEP))
     [answer] = estimate(levels, world.question, method)
     asked = f"{world.asked.rate:g}/s" if world.asked.rate else f"{world.asked.users} pausing {world.asked_pause_s:g} s"
     model = str(answer.details.get("model") or answer.fallback or answer.reason or "")
     rule = math.ceil(world.asked.users / most[0] or world.asked.rate / most[1]) if most[1] else None
     said = answer.gpus, answer.gpus_low, answer.gpus_high
-    return Verdict(world.name, world.kind, world.server, asked, true, tie, *said, model, rule)
+    kind = world.kind if world.metric == "runtime" else "calls"
+    return Verdict(world.name, kind, world.server, asked, true, tie, *said, model, rule)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -252,8 +268,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     began = time.monotonic()
     worlds = options.count
+    of_calls = [("llm_latency", number) for number in range(worlds // CALLS)]
+    drawn = [("runtime", number) for number in range(worlds)] + of_calls
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
-        every = list(pool.map(partial(_judged, options.seed, options.method), range(worlds)))
+        every = list(pool.map(partial(_judged, options.seed, options.method), drawn))
     found = [each for each in every if each is not None]
     report = Report()
     _tables(report, found)
@@ -266,8 +284,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return exit_code(report.bars)
 
 
-def _judged(seed: int, method: str, number: int) -> Verdict | None:
-    return judge(draw(seed, number), method=method)
+def _judged(seed: int, method: str, which: tuple[str, int]) -> Verdict | None:
+    metric, number = which
+    return judge(draw(seed, number, metric), method=method)
 
 
 def _tables(report: Report, found: Sequence[Verdict]) -> None:

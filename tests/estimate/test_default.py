@@ -13,9 +13,10 @@ from gpusize.analysis.slo import Slo
 from gpusize.estimate.level_quality import UNBELIEVED
 from gpusize.estimate.methods import Question, estimate
 from tests.analysis.synthetic import percentile_level
-from tests.estimate.virtual import level
+from tests.estimate.virtual import calls_by_the_server, level
 
 SLO = Slo.parse("p95 runtime <= 8s")
+LATENCY = Slo.parse("p95 llm_latency <= 8s")
 LOADS = (1, 12, 20, 24, 30)
 RESERVE: dict[str, Any] = {"headroom": 0.2, "spare": 1}
 
@@ -174,27 +175,36 @@ def test_figures_without_requests_are_answered_by_scaling():
     assert found.fallback.endswith("This is the scaling method's answer")
 
 
-def test_calls_inside_requests_are_answered_by_crossing(levels):
-    slo = Slo.parse("p95 llm_latency <= 8s")
-    source = {"targets": [{"api": "openai-chat"}]}
-    found = ask([replace(each, source=source) for each in levels], [slo])
+def test_calls_that_the_server_timed_are_answered_by_crossing(levels):
+    found = ask([calls_by_the_server(each) for each in levels], [LATENCY])
     assert found.method == "crossing"
     assert found.answered
-    assert "does not model the calls inside a request" in found.fallback
+    assert "another clock than the generator's timed them" in found.fallback
+
+
+def test_a_request_that_is_a_models_call_has_its_service_time_for_latency(levels):
+    """As the same bound on the service time is answered, whatever else is asked."""
+    api = [replace(each, source={"targets": [{"api": "openai-chat"}]}) for each in levels]
+    others = [Slo.parse("p95 ttft <= 1s")]
+    for more, together in (([], False), (others, False), (others, True)):
+        found, plain = (ask(api, [slo, *more], together=together) for slo in (LATENCY, Slo.parse("p95 service <= 8s")))
+        assert (found.method, found.fallback) == ("twin", None)
+        assert (found.gpus, found.gpus_low, found.gpus_high) == (plain.gpus, plain.gpus_low, plain.gpus_high)
+    unknown = ask(levels, [LATENCY])
+    assert unknown.gpus is None
+    assert "no request has data for p95 llm_latency" in unknown.fallback
 
 
 def test_what_the_stand_in_does_not_know_is_assumed_aloud(levels):
-    source = {"targets": [{"api": "openai-chat"}]}
-    calls = [replace(each, source=source) for each in levels]
-    slo = Slo.parse("p95 llm_latency <= 8s")
-    found = ask(calls, [slo], router="random", think_s=2.0, think="fixed")
+    calls = [calls_by_the_server(each) for each in levels]
+    found = ask(calls, [LATENCY], router="random", think_s=2.0, think="fixed")
     assert any("at random it takes more" in text for text in found.assumptions)
     assert any("where they pause longer, fewer GPUs are enough" in text for text in found.assumptions)
-    shared = ask(calls, [slo], router="shared")
+    shared = ask(calls, [LATENCY], router="shared")
     assert any("each replica has a queue of its own" in text for text in shared.assumptions)
-    both = [slo, Slo.parse("p95 ttft <= 1s")]
-    joint = ask(calls, both, together=True)
+    joint = ask(calls, [LATENCY, Slo.parse("p95 ttft <= 1s")], together=True)
     assert (joint.method, joint.gpus, joint.fallback) == ("twin", None, None)
+    assert "no request keeps an SLO on the calls inside it and others at once" in joint.reason
 
 
 def test_headroom_and_spares_come_on_top_of_every_part(levels):

@@ -86,7 +86,7 @@ def test_a_flow_server_keeps_a_mean_as_its_closed_form_says():
     server = Flow(np.ones(64), sizes / sizes.mean(), [], [TimeBound("runtime", 2.5, mean=True)])
     found = server.run(ClusterLoad(rate=0.6), 1, requests=60_000)
     assert found.share(0, 1.0) == pytest.approx(2 - 1 / (1 - 0.6) / 2.5, abs=0.05)
-    assert found.share(0, 1.0) == pytest.approx(2 - found.took_s.mean() / 2.5, abs=1e-9)
+    assert found.share(0, 1.0) == pytest.approx(2 - found.runtime_s / 2.5, abs=1e-9)
 
 
 @pytest.mark.parametrize("router", ["least_loaded", "round_robin"])

@@ -17,7 +17,7 @@ from gpusize.estimate.methods import Question, estimate
 from gpusize.estimate.question import IN_FLIGHT
 from gpusize.estimate.users_in_flight import LESS, NO_PAUSE, PAUSING, UsersInFlight
 from gpusize.studies.imports.perf_analyzer import read_perf_analyzer
-from tests.estimate.virtual import CLUSTER, level
+from tests.estimate.virtual import CLUSTER, calls_by_the_server, level
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 BOUND_S = 7.0
@@ -84,7 +84,7 @@ def test_bounds_beyond_what_was_measured_are_sure(levels):
 
 
 def test_the_default_says_which_pauses_its_stand_in_knows(levels):
-    both = [replace(each, source={"targets": [{"api": "openai-chat"}]}) for each in levels]
+    both = [calls_by_the_server(each) for each in levels]
     asked = replace(question(900), slos=[Slo.parse(f"p95 llm_latency <= {BOUND_S} s")])
     [known] = estimate(both, asked)
     [unknown] = estimate(both, replace(asked, think="fixed"))

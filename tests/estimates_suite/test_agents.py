@@ -29,13 +29,14 @@ from gpusize.estimate.twin.contention import contention
 from gpusize.estimate.twin.excerpt import excerpt
 from gpusize.estimate.twin.load import ClusterLoad
 from gpusize.estimate.twin.task_model import Tasks, tasks
-from gpusize.estimate.twin.visit_data import Objective, Observed, observe
+from gpusize.estimate.twin.visit_data import Objective, Observed, judged, observe
 from gpusize.records.schema import outcome_dtype
 from gpusize.report.summary.columns import users_by_level
 from gpusize.report.summary.words import next_text
 
 NUMBERS = (0, 2, 4, 5, 8, 9)
 SLO = Slo.parse("p95 runtime <= 2s")
+LATENCY = Slo.parse("p95 llm_latency <= 500ms")
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -43,6 +44,15 @@ def test_a_world_of_the_suite_gets_the_right_answer(number: int) -> None:
     found = judge(draw(SEED, number))
     assert found is not None
     assert found.model == "tasks"
+    assert found.right, found
+    assert (found.low or 1) <= found.true <= (found.high or math.inf), found
+
+
+@pytest.mark.parametrize("number", [1, 3, 6])
+def test_a_bound_on_calls_gets_the_right_answer(number: int) -> None:
+    found = judge(draw(SEED, number, "llm_latency"))
+    assert found is not None
+    assert (found.kind, found.model) == ("calls", "tasks")
     assert found.right, found
     assert (found.low or 1) <= found.true <= (found.high or math.inf), found
 
@@ -71,10 +81,10 @@ def single(users: int) -> LevelData:
     return level_of(users, users, found, pause_s=0.0, calls=False)
 
 
-def fitted(levels: list[LevelData]) -> tuple[list[Observed], Tasks | None]:
-    objective = Objective.of(SLO)
+def fitted(levels: list[LevelData], slo: Slo = SLO) -> tuple[list[Observed], Tasks | None]:
+    objective = Objective.of(slo)
     visits = [visit for level in levels for visit in observe(level, [objective])]
-    return visits, tasks(visits, [Curve(objective, 0, visits)])
+    return visits, tasks(visits, [Curve(objective, 0, judged(visits, objective))])
 
 
 def asked(levels: list[LevelData], **more: object) -> Estimate:
@@ -119,6 +129,76 @@ def test_one_replica_of_the_model_does_what_was_measured() -> None:
         assert trial.runtime_s == pytest.approx(visit.residence_s, rel=0.08)
         kept = visit.values[0][visit.steady]
         assert trial.share(0, 1.0) == pytest.approx(float((kept <= 2.0).mean()), abs=0.06)
+
+
+def test_calls_of_one_replica_of_the_model_take_as_long_as_they_were_measured_to() -> None:
+    visits, found = fitted([workflow(users) for users in (2, 4, 6, 8, 10)], LATENCY)
+    assert found is not None
+    for visit in visits:
+        assert visit.by_call is not None
+        took_s = (visit.by_call.last_s - visit.by_call.sent_s)[visit.by_call.steady]
+        trial = found.run(ClusterLoad.of_visit(visit), 1, requests=20_000)
+        for stretch in (0.5, 1.0, 2.0):
+            assert trial.share(0, stretch) == pytest.approx(float((took_s <= 0.5 * stretch).mean()), abs=0.05)
+        # Requests take as long as before, whatever the bound is on.
+        assert trial.runtime_s == pytest.approx(visit.residence_s, rel=0.08)
+
+
+def test_calls_and_requests_that_failed_are_judged_as_the_level_judges_them() -> None:
+    """A third of the calls failed, a seventh of the requests; without a warm-up all count, in both."""
+    level = replace(workflow(5), intervals=[])
+    assert level.calls is not None
+    assert level.records is not None
+    error = pl.lit("http_error", dtype=outcome_dtype())
+    calls = level.calls.with_columns(
+        outcome=pl.when((pl.col("seq") + pl.col("call")) % 3 == 0).then(error).otherwise("outcome"),
+        end_ns=pl.when((pl.col("seq") + pl.col("call")) % 6 == 0).then(None).otherwise("end_ns"),
+    ).filter(pl.col("seq") % 11 > 0)
+    records = level.records.with_columns(
+        outcome=pl.when(pl.col("seq") % 7 == 0).then(error).when(pl.col("seq") % 13 == 0).then(
+            pl.lit("cancelled", dtype=outcome_dtype())).otherwise("outcome")
+    )  # fmt: skip
+    broken = replace(level, calls=calls, records=records)
+    share, counted = broken.attainment(LATENCY)
+    [visit] = observe(broken, [Objective.of(LATENCY)])
+    assert visit.by_call is not None
+    values = visit.by_call.values[0][visit.by_call.steady]
+    values = values[~np.isnan(values)]
+    assert values.size == counted
+    assert float((values <= 0.5).mean()) == pytest.approx(share)
+    assert 0.2 < share < 0.8
+    assert np.isfinite(visit.by_call.left_s).all()
+
+
+def test_a_request_without_a_call_is_none_at_the_servers() -> None:
+    level = workflow(6)
+    assert level.calls is not None
+    without = replace(level, calls=level.calls.filter(pl.col("seq") % 4 > 0))
+    [visit], found = fitted([without])
+    assert found is not None
+    drawn = np.flatnonzero(visit.steady & visit.ok)
+    assert (found.calls == 0).tolist() == (drawn % 4 == 0).tolist()
+    whole_s = (visit.last_s - visit.due_s)[drawn]
+    assert found.after_s[found.calls == 0] == pytest.approx(whole_s[drawn % 4 == 0])
+    assert found.sizes.size == found.before_s.size == found.calls.sum()
+
+
+@pytest.mark.parametrize("slo", ["p95 runtime <= 2s", "p95 llm_latency <= 500ms"])
+def test_a_refused_request_keeps_nothing(slo: str) -> None:
+    _, found = fitted([workflow(users) for users in (2, 4, 6)], Slo.parse(slo))
+    assert found is not None
+    rows = pl.DataFrame(
+        {
+            "due_ns": [0, 0, 0, 0],
+            "start_ns": [0, 0, 0, None],
+            "end_ns": [10**9, 3 * 10**9, 10**9, 10**6],
+            "outcome": [0, 0, 0, 1],
+            "calls_ns": [[10**8, 4 * 10**8], [6 * 10**8, 7 * 10**8], [10**8, 6 * 10**8], []],
+        }
+    )
+    [kept] = found.kept(rows, 1.0)
+    # Of seven calls, the refused request one of them, three are within.
+    assert kept == pytest.approx([1, 0, 1, 0] if "runtime" in slo else [8 / 7, 0, 4 / 7, 0])
 
 
 def test_a_workflows_count_is_that_of_a_router_that_sees_calls() -> None:
@@ -251,7 +331,7 @@ def test_requests_of_many_calls_are_simulated_in_part() -> None:
     ended = run(partial(Places, 2), 1, many, Loop(users=4), 300, 1, drain=True)
     _, found = fitted([level_of(4, 4, ended, pause_s=0.0, calls=True)])
     assert found is not None
-    assert found.run(ClusterLoad(users=4), 1, requests=30_000).took_s.size == 3_000
+    assert found.run(ClusterLoad(users=4), 1, requests=30_000).ratios[0].size == 3_000
 
 
 def test_calls_side_by_side_are_not_taken_for_one_after_the_other() -> None:
@@ -270,9 +350,21 @@ def test_requests_that_are_one_call_are_none_of_a_workflow() -> None:
 
 
 def test_a_bound_on_something_else_than_the_requests_time_is_not_modelled() -> None:
-    objective = Objective.of(Slo.parse("p95 llm_latency <= 1s"))
+    objective = Objective.of(Slo.parse("p95 ttft <= 1s"))
     visits = [visit for users in (2, 4) for visit in observe(workflow(users), [Objective.of(SLO)])]
     assert tasks(visits, [Curve(objective, 0, visits)]) is None
+
+
+def test_calls_side_by_side_have_no_count_for_a_bound_on_them_but_the_stand_in_s() -> None:
+    levels = []
+    for users in (2, 4, 6, 8, 10, 12):
+        level = workflow(users)
+        assert level.calls is not None
+        earlier = pl.when(pl.col("call") > 0).then(pl.col("start_ns") - 300_000_000).otherwise(pl.col("start_ns"))
+        levels.append(replace(level, calls=level.calls.with_columns(start_ns=earlier)))
+    found = asked(levels, slos=(Slo.parse("p95 llm_latency <= 600ms"),))
+    assert found.method == "crossing"
+    assert "the calls inside requests cannot be simulated: they overlap" in str(found.fallback)
 
 
 def test_other_bounds_on_users_who_pause_are_refused_and_the_stand_in_says_why() -> None:
@@ -310,10 +402,11 @@ def test_iterations_make_a_token_each() -> None:
     assert [end_s for _, end_s in ends] == pytest.approx([0.12 + 9 * 0.14, 0.12 + 9 * 0.14 + 0.12])
 
 
+@pytest.mark.parametrize("slo", [SLO, LATENCY])
 @pytest.mark.parametrize("slowness", [1.0, 1.25])
-def test_a_day_of_workflows_is_served_as_the_servers_do(slowness: float) -> None:
+def test_a_day_of_workflows_is_served_as_the_servers_do(slowness: float, slo: Slo) -> None:
     """At 18 requests/s of three calls of 0.1 s: 2 replicas of two places are overrun, 4 are not."""
-    _, found = fitted([workflow(users) for users in (2, 4, 6, 8, 10)])
+    _, found = fitted([workflow(users) for users in (2, 4, 6, 8, 10)], slo)
     assert found is not None
     rng = np.random.default_rng(4)
     due_ns = np.sort(rng.uniform(0, 300, round(300 * 18 / slowness)) * 1e9).astype(np.int64)
@@ -325,6 +418,9 @@ def test_a_day_of_workflows_is_served_as_the_servers_do(slowness: float) -> None
 
     slow = lambda one: replace(each := agent(one), work=[slowness * work for work in each.work])  # noqa: E731 - one line
     truth = run(partial(Places, 2), 4, slow, Loop(rate=18 / slowness), 5000, 3)
-    true = float(np.mean([each.end_s - each.due_s <= 2.0 for each in truth[500:] if each.end_s == each.end_s]))
+    ended = [each for each in truth[500:] if each.end_s == each.end_s]
+    true = float(np.mean([each.end_s - each.due_s <= 2.0 for each in ended]))
+    if slo is LATENCY:
+        true = float(np.mean([end_s - begin_s <= 0.5 for each in ended for begin_s, end_s in each.calls]))
     assert kept(2) < 0.2
     assert kept(4) == pytest.approx(true, abs=0.04)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpusize.analysis.metrics import FROM_DUE, FROM_SENT, METRICS, of_request
+from gpusize.analysis.metrics import FROM_DUE, FROM_SENT
 from gpusize.analysis.throughput import responses
 
 if TYPE_CHECKING:
@@ -33,8 +33,9 @@ def goodput(level: LevelData, slos: Sequence[Slo]) -> tuple[float | None, float 
     Returns:
         Requests per second; (None, None) where no SLO asks anything of a request, or nothing is known.
     """
-    asked = [_of_request(level, slo) for slo in slos if slo.kind == "percentile"]
-    asked = [slo for slo in asked if METRICS[slo.metric].table != "calls"]
+    nature = None if level.knows_calls else level.nature
+    asked = [slo.of_request(nature) for slo in slos if slo.kind == "percentile"]
+    asked = [slo for slo in asked if not slo.of_calls]
     if not asked or level.imported:
         return None, None
     due_known = level.due_known or level.concurrency is not None
@@ -47,11 +48,6 @@ def goodput(level: LevelData, slos: Sequence[Slo]) -> tuple[float | None, float 
         sum(each.answered * _share(each.rows, asked, origin) for each in found) for origin in (FROM_DUE, FROM_SENT)
     )
     return from_due / length_s if due_known else None, from_sent / length_s
-
-
-def _of_request(level: LevelData, slo: Slo) -> Slo:
-    """The SLO in terms of a request, where a request is itself the call that it is about."""
-    return replace(slo, metric=of_request(slo.metric, None if level.knows_calls else level.nature))
 
 
 def _timed(slo: Slo, origin: Mapping[str, str]) -> Slo:

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpusize.analysis.metrics import METRICS, metric, read_as
+from gpusize.analysis.metrics import METRICS, metric, of_request, read_as
 from gpusize.analysis.slo_grammar import Kind, Op, parse
 from gpusize.base.typed import SEQUENCE, check_kinds
 
@@ -74,6 +74,15 @@ class Slo:
     def columns(self) -> list[str]:
         """The columns of records (or calls) that say how a request fared."""
         return self.within_expr().meta.root_names()
+
+    @property
+    def of_calls(self) -> bool:
+        """Whether it is about the calls inside requests."""
+        return self.kind != "share" and METRICS[self.metric].table == "calls"
+
+    def of_request(self, nature: str | None) -> Slo:
+        """The same in terms of a request that is itself a call of ``nature``; as it is where it is none."""
+        return self if self.kind == "share" else replace(self, metric=of_request(self.metric, nature))
 
     @property
     def bound_s(self) -> float | None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpusize.analysis.metrics import METRICS, NS_PER_S, of_request
+from gpusize.analysis.metrics import METRICS, NS_PER_S
 from gpusize.analysis.slo import Slo
 from gpusize.base.errors import GpusizeError
 from gpusize.base.regular_files import part_files
@@ -138,10 +138,11 @@ def _of_records(slo: Slo, nature: str | None) -> Slo | None:
     """The SLO in terms of the columns of records; None where it is about something else, or is judged by a mean."""
     if slo.kind == "mean":
         return None
-    if slo.kind == "share":
-        return slo
-    found = METRICS[of_request(slo.metric, nature)]
-    return replace(slo, metric=found.name) if found.table == "records" and found.build is not None else None
+    told = slo.of_request(nature)
+    if told.kind == "share":
+        return told
+    found = METRICS[told.metric]
+    return told if found.table == "records" and found.build is not None else None
 
 
 def _percentile(times: Mapping[tuple[int, int], int], prob: float) -> float | None:

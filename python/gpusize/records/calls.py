@@ -133,7 +133,7 @@ def llm_calls(folder: Path) -> pl.LazyFrame | None:
 
 
 def judged_calls(calls: pl.LazyFrame, records: pl.LazyFrame) -> pl.LazyFrame:
-    """What an SLO on calls is judged by: outcome, start_ns and end_ns of every call of these requests.
+    """What an SLO on calls is judged by: outcome, start_ns and end_ns of every call of these requests, with its key.
 
     A request that failed although none of its calls did is one more row, without times: its user had no answer.
 
@@ -149,9 +149,9 @@ def judged_calls(calls: pl.LazyFrame, records: pl.LazyFrame) -> pl.LazyFrame:
     bad = records.filter(~pl.col("outcome").is_in(["ok", "cancelled"])).select(*key, "outcome")
     alone = bad.join(failed, on=key, how="anti")
     none = pl.lit(None, pl.Int64)
-    columns = ("seq", "outcome", "start_ns", "end_ns", "first_token_ns", "tokens_in", "tokens_out", "name")
+    columns = (*key, "outcome", "start_ns", "end_ns", "first_token_ns", "tokens_in", "tokens_out", "name")
     extra = alone.select(
-        "seq",
+        *key,
         "outcome",
         none.alias("start_ns"),
         none.alias("end_ns"),

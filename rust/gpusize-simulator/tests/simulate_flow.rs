@@ -294,6 +294,35 @@ fn a_task_alone_takes_its_pauses_and_its_work() {
     let two = FlowConfig { gpus: 2, ..FlowConfig::new(vec![0.5]) };
     let both = run_flow(&two, &closed(1, 10), beside).expect("a run").columns;
     assert!(both.end_ns.iter().zip(&both.due_ns).all(|(end_ns, due_ns)| end_ns - due_ns == 14 * S));
+    assert_eq!(both.calls, vec![3; both.len()]);
+    assert!(both.calls_ns.chunks(3).all(|task| task == [2 * S, S, 4 * S]));
+}
+
+#[test]
+fn a_task_without_a_request_takes_its_time_and_no_server() {
+    let tasks = Tasks { requests: &[0, 1], before_ns: &[0], after_ns: &[3 * S, 0] };
+    let beside = FlowBeside { sizes: &[1.0], tasks: Some(tasks), ..FlowBeside::default() };
+    let found = run_flow(&FlowConfig::new(vec![0.1]), &closed(1, 40), beside).expect("a run").columns;
+    for (row, &calls) in found.calls.iter().enumerate() {
+        let took_ns = found.end_ns[row] - found.due_ns[row];
+        assert_eq!((calls, took_ns), if found.size[row] == 0 { (0, 3 * S) } else { (1, 10 * S) });
+    }
+    assert!(found.calls.contains(&0) && found.calls.contains(&1));
+}
+
+#[test]
+fn requests_of_tasks_have_their_times_in_the_row_of_their_task() {
+    // Two that share a server: the first is alone for a second, then both for two, and so on; by hand.
+    let tasks = Tasks { requests: &[2], before_ns: &[0, S], after_ns: &[0] };
+    let beside = FlowBeside { sizes: &[1.0, 2.0], tasks: Some(tasks), due_ns: Some(&[0, S / 2]), ..FlowBeside::default() };
+    let load = Load { arrivals: Arrivals::Plan, ..Load::closed(1, 1) };
+    let found = run_flow(&FlowConfig::new(vec![1.0]), &load, beside).expect("a run").columns;
+    assert_eq!(found.calls, [2, 2]);
+    // Shared from 0.5 s: the first ends its half at 1.5 s, the second at 2 s; they meet again from 3 s on.
+    assert_eq!(found.calls_ns[..2], [3 * S / 2, 7 * S / 2]);
+    assert_eq!(found.calls_ns[2..], [3 * S / 2, 7 * S / 2]);
+    let alone = FlowBeside { sizes: &[1.0], ..FlowBeside::default() };
+    assert!(run_flow(&FlowConfig::new(vec![1.0]), &closed(1, 5), alone).expect("a run").columns.calls_ns.is_empty());
 }
 
 #[test]
@@ -332,7 +361,6 @@ fn tasks_that_cannot_be_are_refused() {
     let good = Tasks { requests: &[2, 1], before_ns: &[0, 0, 0], after_ns: &[0, 0] };
     for (tasks, needle) in [
         (Tasks { requests: &[], ..good }, "flow.tasks.requests"),
-        (Tasks { requests: &[3, 0], ..good }, "at least 1 each"),
         (Tasks { requests: &[2, 2], ..good }, "must be for 3, not 4"),
         (Tasks { before_ns: &[0, 0], ..good }, "flow.tasks.before_ns"),
         (Tasks { after_ns: &[0], ..good }, "flow.tasks.after_ns"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from gpusize.analysis.metrics import METRICS, of_request
+from gpusize.analysis.metrics import METRICS
 from gpusize.base.errors import UsageError
 from gpusize.base.given_numbers import MAX_CONCURRENCY, as_whole
 from gpusize.base.units import as_duration_s, format_duration
@@ -237,4 +237,4 @@ def cannot_search(slos: Sequence[Slo], natures: Sequence[str | None]) -> UsageEr
 def searched(slos: Sequence[Slo], natures: Sequence[str | None]) -> list[Slo]:
     """The SLOs on what each request has: where it is the call of a language model, its service is the LLM latency."""
     nature = natures[0] if len(set(natures)) == 1 else None
-    return [slo if slo.kind == "share" else replace(slo, metric=of_request(slo.metric, nature)) for slo in slos]
+    return [slo.of_request(nature) for slo in slos]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.engine.session import core
 from gpusize.estimate.twin.load import ClusterLoad
-from gpusize.estimate.twin.simulate import Rated, TimeBound, load
+from gpusize.estimate.twin.simulate import Rated, TimeBound, Trial, load
 from gpusize.estimate.twin.visit_data import mean_kept
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Flow(Rated):
         """See ``Replica``."""
         return replace(self, factors=tuple(factors))
 
-    def run(self, asked: ClusterLoad, replicas: int, *, seed: int = 1, requests: int | None = None) -> FlowTrial:
+    def run(self, asked: ClusterLoad, replicas: int, *, seed: int = 1, requests: int | None = None) -> Trial:
         """See ``Replica``."""
         import polars as pl
 
@@ -67,19 +67,21 @@ class Flow(Rated):
 
     @property
     def whole(self) -> bool:
-        """Whether all bounds are on times that the servers themselves tell; else the measured curve is read."""
+        """Whether all bounds are on times of requests, which the core itself judges."""
         return all(each.metric in RUNTIMES for each in self.bounds)
 
     def kept(self, rows: pl.DataFrame, stretch: float) -> list[NDArray[np.float64]]:
-        """How likely each of the core's rows keeps its bounds: by objective, shape (n,) each."""
+        """How likely each of the core's rows keeps its bounds, read from the curves: by objective, shape (n,) each."""
         trial = self._trial_of(rows, 0.0)
-        return [trial.kept(number, stretch * factor) for number, factor in enumerate(self.factors)]
+        ok = (rows["outcome"] == 0).to_numpy()
+        return [trial.kept(number, stretch * factor) * ok for number, factor in enumerate(self.factors)]
 
     def _trial_of(self, rows: pl.DataFrame, in_flight: float) -> FlowTrial:
         import numpy as np
 
         took_s = (rows["end_ns"] - rows["due_ns"]).to_numpy() / 1e9
-        wait_s = (rows["start_ns"] - rows["due_ns"]).to_numpy() / 1e9
+        # One that was refused never began.
+        wait_s = (rows["start_ns"].fill_null(rows["due_ns"]) - rows["due_ns"]).to_numpy() / 1e9
         slowness = (took_s - wait_s) / self.sizes[rows["size"].to_numpy()]
         loads = np.arange(1.0, self.rates.size + 1)
         active = rows["active_at_arrival"].to_numpy().astype(float)

@@ -7,10 +7,11 @@ them does to each.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from gpusize.records.calls import KEY
+from gpusize.records.calls import KEY, judged_calls
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpusize.analysis.level import LevelData
-    from gpusize.estimate.twin.visit_data import Observed
+    from gpusize.estimate.twin.visit_data import Objective, Observed
 
-__all__ = ["Calls", "Timeline", "calls_of", "own_calls"]
+__all__ = ["Calls", "Timeline", "calls_of", "judged_by_call", "own_calls"]
 
 OVERLAP: Final = 0.02
 """So large a share of calls that begin before another of their request has ended, and they are not one by one."""
@@ -83,6 +84,7 @@ class Calls:
             queue_s=None,
             server_s=None,
             calls=None,
+            by_call=None,
             **arrays,
         )
 
@@ -147,3 +149,50 @@ def calls_of(visit: LevelData, records: pl.DataFrame, zero_ns: int) -> Calls | N
         return None
     begin_s, end_s = ((found[name].cast(pl.Float64).to_numpy() - zero_ns) / NS_PER_S for name in ("start_ns", "end_ns"))
     return Calls(found["of"].to_numpy().astype(int), begin_s, end_s)
+
+
+def judged_by_call(
+    visit: LevelData, records: pl.DataFrame, observed: Observed, zero_ns: int, objectives: Sequence[Objective]
+) -> Observed | None:
+    """A visit as its calls are judged: each stands where a request does, under as many users; None without calls.
+
+    A request that failed although none of its calls did is one more, at the request's own times.
+
+    Args:
+        visit: not pooled.
+        records: its requests in the order of ``Observed``, with the columns of ``records.calls.KEY``.
+        observed: its requests.
+        zero_ns: what times count from.
+        objectives: of those on calls the values are told.
+    """
+    import numpy as np
+    import polars as pl
+
+    if visit.calls is None:
+        return None
+    key = [name for name in KEY if name != "visit"]
+    places = records.lazy().select(*key).with_row_index("of")
+    found = judged_calls(visit.calls, records.lazy()).join(places, on=key).collect()
+    if not found.height:
+        return None
+    of = found["of"].to_numpy().astype(int)
+    told = [(found[name].cast(pl.Float64).to_numpy() - zero_ns) / NS_PER_S for name in ("start_ns", "end_ns")]
+    own = observed.due_s[of], observed.left_s[of]
+    begin_s, end_s = (np.where(np.isfinite(call), call, request) for call, request in zip(told, own, strict=True))
+    none = np.full(of.size, np.nan)
+    values = [each.values(found) if each.of_calls else none for each in objectives]
+    order = np.argsort(begin_s, kind="stable")
+    arrays: dict[str, Any] = dict.fromkeys(("first_s", "tokens_in", "computed", "tokens_out"), none)
+    return replace(
+        observed,
+        due_s=begin_s[order],
+        sent_s=begin_s[order],
+        last_s=end_s[order],
+        ok=(found["outcome"] == "ok").to_numpy()[order],
+        steady=observed.steady[of][order],
+        values=np.array(values)[:, order],
+        queue_s=None,
+        server_s=None,
+        calls=None,
+        **arrays,
+    )

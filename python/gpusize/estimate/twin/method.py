@@ -39,7 +39,11 @@ OWN_QUEUES: Final = (
 )
 WHOLE: Final = (
     "the calls inside requests are not simulated, as they overlap, some levels do not have them all, or an SLO is on "
-    "something else than the requests' time: a request is taken to stay on one replica, which asks for more"
+    "something else than the time of requests or calls: a request is taken to stay on one replica, which asks for more"
+)
+UNTOLD: Final = (
+    "the calls inside requests cannot be simulated: some levels do not have them all, or another clock than the "
+    "generator's timed them; ask for runtime or service"
 )
 LEVELS: Final = 2
 """Fewer loads tell nothing of how times grow."""
@@ -85,14 +89,19 @@ class Fitted:
         self._reason = _cannot(levels, self._usable, question)
         self._visits: list[Observed] = []
         if self._reason is None:
-            self._objectives = Objective.asked_by(question)
+            self._objectives = Objective.asked_by(question, _nature(self._usable))
             self._visits = [visit for level in self._usable for visit in observe(level, self._objectives)]
             self._warnings += _not_reached(self._visits)
-            self._reason = silent(self._visits, self._objectives)
+            self._reason = self._calls_untold() or silent(self._visits, self._objectives)
         self._refusal = "data"
         if self._reason is None:
             self._sizer = Sizer(self._visits, self._objectives)
             self._reason, self._refusal = failing(self._sizer.curves), "failures"
+
+    def _calls_untold(self) -> str | None:
+        """Why calls that an objective is about are not simulated: not all visits tell them."""
+        asked = any(each.of_calls for each in self._objectives) and any(each.knows_calls for each in self._usable)
+        return UNTOLD if asked and any(each.by_call is None for each in self._visits) else None
 
     @property
     def replica_gpus(self) -> int:
@@ -205,14 +214,20 @@ def _cannot(levels: Sequence[LevelData], usable: Sequence[LevelData], question: 
         if levels and all(level.imported for level in levels):
             return "imported levels have another tool's figures and no requests to fit a replica to"
         return "there is no closed loop that was measured to its end and can be believed"
-    if any(slo.metric == "llm_latency" for slo in question.slos):
-        return "the twin does not model the calls inside a request; ask for runtime, service, ttft or itl_mean"
+    if question.together and any(slo.of_request(_nature(usable)).of_calls for slo in question.slos):
+        return "no request keeps an SLO on the calls inside it and others at once; ask for each by itself"
     least = min(level.gpus for level in usable)
     loads = {level.concurrency for level in usable if level.gpus == least}
     # One request in flight that misses already needs no second load.
     if len(loads) < LEVELS and loads != {1}:
         return "one load alone does not show how times grow with it"
     return None
+
+
+def _nature(usable: Sequence[LevelData]) -> str | None:
+    """What each request is, where none has calls of its own."""
+    natures = {level.nature for level in usable}
+    return natures.pop() if len(natures) == 1 and not any(level.knows_calls for level in usable) else None
 
 
 def _next(usable: Sequence[LevelData]) -> tuple[int, ...]:

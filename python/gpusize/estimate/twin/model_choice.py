@@ -75,7 +75,8 @@ def choose(
         calls = calibrated("tasks", inner, curves, capacities, prior=0.02, reach=0.6, sampled=sampled, loop=loop)
         if visits[0].think_s > 0 or model is not None or calls.distance <= MOST_TASKS:
             return calls
-    if visits[0].think_s > 0:
+    if visits[0].think_s > 0 or any(each.objective.of_calls for each in curves):
+        # No other knows of pauses, nor of what is inside a request.
         return None
     found: list[Candidate] = []
     together: Candidate | None = None

@@ -24,7 +24,7 @@ from gpusize.estimate.twin.performance import Performance, performance
 from gpusize.estimate.twin.routed_mixture import curve_bracket, curve_capacity, curve_gap
 from gpusize.estimate.twin.simulate import Batching, Replica
 from gpusize.estimate.twin.sizing_result import Sized, by_chance, flat, missed, never, unfit
-from gpusize.estimate.twin.visit_data import Objective, Observed, tightest
+from gpusize.estimate.twin.visit_data import Objective, Observed, judged, tightest
 
 __all__ = ["Model", "Sized", "Sizer", "lean", "size"]
 
@@ -105,7 +105,7 @@ class Sizer:
         base = min(each.gpus for each in visits)
         self._base = base
         alone = [each for each in visits if each.gpus == base]
-        self.curves = [Curve(each, number, alone) for number, each in enumerate(objectives)]
+        self.curves = [Curve(each, number, judged(alone, each)) for number, each in enumerate(objectives)]
         self._objectives = objectives
         self._visits = [excerpt(each) for each in alone]
         self._others = [excerpt(each) for each in visits if each.gpus > base]
@@ -173,6 +173,8 @@ class Sizer:
     @property
     def _untold(self) -> str:
         """Why no model could be fitted."""
+        if any(curve.objective.of_calls for curve in self.curves):
+            return "the calls inside requests cannot be simulated: they overlap, or are too few; ask for runtime"
         if self._visits[0].think_s > 0:
             return (
                 "of users who pause it answers SLOs on the runtime, each by itself; measure without --think for others"

@@ -8,6 +8,7 @@ the time between them, which no GPU shortens.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +16,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from gpusize.estimate.twin.candidates import time_bounds
-from gpusize.estimate.twin.flow_model import RUNTIMES, Flow, FlowTrial
+from gpusize.estimate.twin.flow_model import RUNTIMES, Flow
 from gpusize.estimate.twin.inner_calls import Calls, Timeline, own_calls
 from gpusize.estimate.twin.rates import smoothed
 from gpusize.estimate.twin.server_figures import served_limit
 from gpusize.estimate.twin.sharing import begun_s, limit_of
-from gpusize.estimate.twin.simulate import horizon
+from gpusize.estimate.twin.simulate import TimeBound, Values, horizon
+from gpusize.estimate.twin.visit_data import mean_kept
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 
     from gpusize.estimate.twin.attainment_curve import Curve
     from gpusize.estimate.twin.load import ClusterLoad
-    from gpusize.estimate.twin.simulate import TimeBound
     from gpusize.estimate.twin.visit_data import Observed
 
 __all__ = ["Tasks", "tasks"]
@@ -43,7 +44,9 @@ USUAL: Final = 4.0
 """Calls of a request: of one with more fewer are simulated, in proportion, but so many at least."""
 LEAST: Final = 3_000
 NOTHING: Final = 1e-9
-"""The size of a call where a request made none."""
+"""The least size of a call."""
+OF_CALLS: Final = "llm_latency"
+"""The metric that is a call's, and not its request's."""
 STEP: Final = 1.1
 """Numbers of calls that are so near to each other are counted together."""
 
@@ -69,19 +72,49 @@ class Tasks(Flow):
         """See ``Rated``: what a load is guessed by is of whole requests."""
         return self.whole_rates
 
-    def run(self, asked: ClusterLoad, replicas: int, *, seed: int = 1, requests: int | None = None) -> FlowTrial:
+    @property
+    def patience_s(self) -> float:
+        """See ``Replica``. A bound on calls allows as many of them as a request makes, and the time between them."""
+        bounds = [each.bound_s for each in self.bounds if each.metric == OF_CALLS]
+        each, outside_s = self.sizes.size / self.calls.size, self.before_s.sum() + self.after_s.sum()
+        longest_s = max((bound_s * each + outside_s / self.calls.size for bound_s in bounds), default=0.0)
+        return max(super().patience_s, longest_s)
+
+    def run(self, asked: ClusterLoad, replicas: int, *, seed: int = 1, requests: int | None = None) -> Values:
         """See ``Replica``. Of requests of many calls fewer are enough: they say as much, and take as long."""
+        import numpy as np
+        import polars as pl
+
         wanted = requests or horizon(asked, self.at_work_s(asked, replicas), self.patience_s)
         fewer = math.ceil(wanted * min(1.0, USUAL * self.calls.size / self.sizes.size))
-        return super().run(asked, replicas, seed=seed, requests=max(min(wanted, LEAST), fewer))
+        stream, summary = self._run(asked, replicas, max(min(wanted, LEAST), fewer), seed)
+        rows = pl.DataFrame(stream).filter(~pl.col("warmup"))
+        known = {name: np.sort(_took_s(rows, name)) for name in {_judged(each) for each in self.bounds}}
+        return Values(
+            [known[_judged(each)] / each.bound_s for each in self.bounds],
+            [each.mean for each in self.bounds],
+            float(json.loads(summary)["in_flight"]),
+            float(_took_s(rows, "runtime").mean()),
+        )
 
-    def _trial_of(self, rows: pl.DataFrame, in_flight: float) -> FlowTrial:
+    def kept(self, rows: pl.DataFrame, stretch: float) -> list[NDArray[np.float64]]:
+        """How far each of the core's rows keeps its bounds: by objective, shape (n,) each.
+
+        Of a bound on calls, how many of a request's are within it, over the calls of a request in the mean: summed up,
+        the share of all calls. A refused request is one call that is not.
+        """
         import numpy as np
 
-        took_s = (rows["end_ns"] - rows["due_ns"]).to_numpy() / 1e9
-        # All bounds are on times: nothing is read from a curve.
-        none = np.ones_like(took_s)
-        return FlowTrial(self.curves, self.bounds, took_s, none, none, in_flight)
+        found = []
+        ok = (rows["outcome"] == 0).to_numpy()
+        for bound, factor in zip(self.bounds, self.factors, strict=True):
+            took = _took_s(rows, _judged(bound)) / (bound.bound_s * stretch * factor)
+            good = mean_kept(took) if bound.mean else (took <= 1.0).astype(float)
+            if _judged(bound) == OF_CALLS:
+                of = np.repeat(np.arange(rows.height), rows["calls_ns"].list.len().to_numpy())
+                good = np.bincount(of, good, rows.height) * rows.height / max(1, of.size + int((~ok).sum()))
+            found.append(good * ok)
+        return found
 
     def tasks(self, slowness: float = 1.0) -> tuple[bytes, bytes, bytes]:
         """As the core takes them, in a time that runs so many times as fast."""
@@ -103,7 +136,9 @@ class Tasks(Flow):
 
 
 def tasks(visits: Sequence[Observed], curves: Sequence[Curve]) -> Tasks | None:
-    """None where requests are one call each, or calls not one by one, or a bound is on something else than their time.
+    """None where requests are one call each, or calls not one by one, or a bound is on something else than times.
+
+    Where one is on calls, requests may be one call each.
 
     Args:
         visits: closed loops on one replica: all of requests that make calls, or all of users who pause.
@@ -123,7 +158,8 @@ def tasks(visits: Sequence[Observed], curves: Sequence[Curve]) -> Tasks | None:
         return None
     calls, sizes, before_s, after_s = drawn
     took_s = sum(float((each.last_s - each.due_s)[each.steady & each.ok].sum()) for each in visits)
-    if visits[0].think_s <= 0 and calls.mean() < SEVERAL and (before_s.sum() + after_s.sum()) < APART * took_s:
+    plain = visits[0].think_s <= 0 and not any(each.metric == OF_CALLS for each in bounds)
+    if plain and calls.mean() < SEVERAL and (before_s.sum() + after_s.sum()) < APART * took_s:
         return None
     whole = _whole(rates, float(sizes.sum()) / calls.size, float(before_s.sum() + after_s.sum()) / calls.size)
     factors = (1.0,) * len(curves)
@@ -133,11 +169,23 @@ def tasks(visits: Sequence[Observed], curves: Sequence[Curve]) -> Tasks | None:
 
 
 def _bounds(curves: Sequence[Curve]) -> list[TimeBound] | None:
-    """Those on the time of requests, or its mean, each by itself; None where one is on anything else."""
+    """Those on the time of requests or calls, or its mean, each by itself; None where one is on anything else."""
     bounds = time_bounds(curves)
-    if bounds is None or len(bounds) > len(curves) or any(each.metric not in RUNTIMES for each in bounds):
+    known = (*RUNTIMES, OF_CALLS)
+    if bounds is None or len(bounds) > len(curves) or any(each.metric not in known for each in bounds):
         return None
     return bounds
+
+
+def _judged(bound: TimeBound) -> str:
+    """Whose time a bound is on."""
+    return OF_CALLS if bound.metric == OF_CALLS else "runtime"
+
+
+def _took_s(rows: pl.DataFrame, of: str) -> NDArray[np.float64]:
+    """Times of the core's rows, shape (n,), or of all calls in them."""
+    took = rows["calls_ns"].explode(empty_as_null=False) if of == OF_CALLS else rows["end_ns"] - rows["due_ns"]
+    return took.to_numpy() / 1e9
 
 
 def _limit(visits: Sequence[Observed], known: Sequence[Calls]) -> int | None:
@@ -186,23 +234,19 @@ def _drawn(
         kept = visit.steady & visit.ok & np.isfinite(visit.last_s) & np.isfinite(visit.due_s)
         inside = kept[calls.of]
         of, begin_s, end_s, own = calls.of[inside], calls.begin_s[inside], calls.end_s[inside], each[inside]
-        rows = np.flatnonzero(kept)
-        # A request without a call is one of no size, after all of its time.
-        missing = np.setdiff1d(rows, of)
-        of = np.concatenate([of, missing])
-        begin_s, end_s = (np.concatenate([part, visit.last_s[missing]]) for part in (begin_s, end_s))
-        own = np.concatenate([own, np.full(missing.size, NOTHING)])
         order = np.lexsort((begin_s, of))
         of, begin_s, end_s, own = of[order], begin_s[order], end_s[order], own[order]
         first = np.diff(of, prepend=-1) != 0
-        last = np.diff(of, append=visit.ok.size) != 0
-        since_s = np.where(first, visit.due_s[of], np.concatenate([[0.0], end_s[:-1]]))
-        counts.append(np.diff(np.append(np.flatnonzero(first), of.size)))
+        since_s = np.where(first, visit.due_s[of], np.concatenate([[0.0], end_s])[:-1])
+        # A request without a call takes all of its time after none.
+        done_s = visit.due_s.copy()
+        done_s[of] = end_s
+        counts.append(np.bincount(of, minlength=kept.size)[kept])
         sizes.append(own)
         before_s.append(np.maximum(begin_s - since_s, 0.0))
-        after_s.append(np.maximum(visit.last_s[of[last]] - end_s[last], 0.0))
+        after_s.append(np.maximum((visit.last_s - done_s)[kept], 0.0))
     calls_each = np.concatenate(counts).astype(np.uint32)
-    if calls_each.size < FEWEST:
+    if calls_each.size < FEWEST or not calls_each.any():
         return None
     return calls_each, np.concatenate(sizes), np.concatenate(before_s), np.concatenate(after_s)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -11,7 +11,7 @@ from gpusize.analysis.delivery.intended import think_s
 from gpusize.analysis.metrics import metric
 from gpusize.analysis.server_times import disagreement, says_times
 from gpusize.estimate.one_pause import pause_text
-from gpusize.estimate.twin.inner_calls import Calls, calls_of
+from gpusize.estimate.twin.inner_calls import Calls, calls_of, judged_by_call
 from gpusize.estimate.twin.server_figures import Served, served
 from gpusize.records.calls import KEY
 from gpusize.records.schema import SERVER_TIMES
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpusize.analysis.slo import Slo
     from gpusize.estimate.question import Question
 
-__all__ = ["Objective", "Observed", "mean_kept", "observe", "silent", "tightest"]
+__all__ = ["Objective", "Observed", "judged", "mean_kept", "observe", "silent", "tightest"]
 
 NS_PER_S: Final = 1e9
 FEWEST: Final = 10
@@ -96,11 +96,17 @@ class Objective:
         return cls((slo,), None if slo.kind == "mean" else slo.share, bound)
 
     @classmethod
-    def asked_by(cls, question: Question) -> list[Objective]:
-        """Those of a question: one per SLO, or one where the same requests must meet all."""
-        if question.together and len(question.slos) > 1:
-            return [cls.joint(question.slos, question.slos[0].share)]
-        return [cls.of(slo) for slo in question.slos]
+    def asked_by(cls, question: Question, nature: str | None = None) -> list[Objective]:
+        """Those of a question: one per SLO, or one where the same requests must meet all.
+
+        Args:
+            question: whose SLOs they are.
+            nature: what a request is, where none has calls of its own: it is then the call that an SLO is about.
+        """
+        slos = [slo.of_request(nature) for slo in question.slos]
+        if question.together and len(slos) > 1:
+            return [cls.joint(slos, slos[0].share)]
+        return [cls.of(slo) for slo in slos]
 
     @classmethod
     def joint(cls, slos: Sequence[Slo], share: float) -> Objective:
@@ -113,12 +119,17 @@ class Objective:
         return 1.0 if self.share is None else self.share
 
     @property
+    def of_calls(self) -> bool:
+        """Whether it is about the calls inside requests."""
+        return any(part.of_calls for part in self.parts)
+
+    @property
     def columns(self) -> list[str]:
-        """The columns of records that its values are made from."""
+        """The columns of records (or calls) that its values are made from."""
         return [name for part in self.parts for name in part.columns]
 
     def values(self, records: pl.DataFrame) -> NDArray[np.float64]:
-        """The value of each request, shape (n,): infinite where it failed, NaN where it counts nowhere."""
+        """The value of each request (or call), shape (n,): infinite where it failed, NaN where it counts nowhere."""
         import numpy as np
 
         if len(self.parts) == 1:
@@ -176,6 +187,7 @@ class Observed:
             (m,). None where it said so of few of them, or what cannot be true.
         server_s: how long the server served each, from its turn to its end, likewise.
         calls: those of language models inside the requests; None where nobody told them.
+        by_call: the same visit as its calls are judged, where an objective is about calls, and their times are known.
     """
 
     users: int
@@ -199,6 +211,7 @@ class Observed:
     server_s: NDArray[np.float64] | None = None
     calls: Calls | None = None
     think: str = "none"
+    by_call: Observed | None = None
 
     @cached_property
     def left_s(self) -> NDArray[np.float64]:
@@ -252,17 +265,25 @@ def silent(visits: Sequence[Observed], objectives: Sequence[Objective]) -> str |
     import numpy as np
 
     least = min((visit.gpus for visit in visits), default=0)
+    alone = [visit for visit in visits if visit.gpus == least]
     for number, objective in enumerate(objectives):
-        if all(np.isnan(visit.values[number]).all() for visit in visits if visit.gpus == least):
+        if all(np.isnan(visit.values[number]).all() for visit in judged(alone, objective)):
             return f"no request has data for {' and '.join(str(part) for part in objective.parts)}"
     return None
+
+
+def judged(visits: Sequence[Observed], objective: Objective) -> list[Observed]:
+    """The visits whose values an objective is about: their requests, or the calls inside them."""
+    if not objective.of_calls:
+        return list(visits)
+    return [visit.by_call for visit in visits if visit.by_call is not None]
 
 
 def _visit(visit: LevelData, objectives: Sequence[Objective]) -> Observed | None:
     import numpy as np
     import polars as pl
 
-    columns = dict.fromkeys(name for each in objectives for name in each.columns)
+    columns = dict.fromkeys(name for each in objectives if not each.of_calls for name in each.columns)
     said = says_times(visit) and disagreement(visit) is None
     columns |= dict.fromkeys(SERVER_TIMES if said else ())
     columns |= dict.fromkeys(KEY if visit.calls is not None else ())
@@ -302,7 +323,9 @@ def _visit(visit: LevelData, objectives: Sequence[Objective]) -> Observed | None
     if not pause_s:
         users, window, steady = _at_load(users, sent_s, left_s, window, steady)
     prompts, cached = count("tokens_in"), told("tokens_cached")
-    return Observed(
+    none = np.full(records.height, np.nan)
+    values = [none if each.of_calls else each.values(records) for each in objectives]
+    observed = Observed(
         users=users,
         asked=visit.concurrency,
         gpus=visit.gpus,
@@ -318,7 +341,7 @@ def _visit(visit: LevelData, objectives: Sequence[Objective]) -> Observed | None
         tokens_out=count("tokens_out"),
         ok=ok,
         steady=steady,
-        values=np.array([each.values(records) for each in objectives]).reshape(len(objectives), records.height),
+        values=np.array(values).reshape(len(objectives), records.height),
         settled=settled,
         served=served(visit),
         queue_s=told_s(SERVER_TIMES[0]),
@@ -326,6 +349,9 @@ def _visit(visit: LevelData, objectives: Sequence[Objective]) -> Observed | None
         calls=calls_of(visit, records, zero),
         think="none" if not pause_s else "exponential" if spread_s else "constant",
     )
+    if observed.calls is None or not any(each.of_calls for each in objectives):
+        return observed
+    return replace(observed, by_call=judged_by_call(visit, records, observed, zero, objectives))
 
 
 def _at_load(

@@ -12,8 +12,9 @@ mod tasks;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, UInt8Array, UInt32Array, UInt64Array};
-use arrow_schema::ArrowError;
+use arrow_array::{ArrayRef, BooleanArray, Int64Array, ListArray, RecordBatch, UInt8Array, UInt32Array, UInt64Array};
+use arrow_buffer::OffsetBuffer;
+use arrow_schema::{ArrowError, DataType, Field};
 use serde::{Deserialize, Serialize};
 
 use super::config::in_range;
@@ -126,13 +127,31 @@ pub struct FlowColumns {
     pub active_at_arrival: Vec<u32>,
     /// Ok or shed.
     pub outcome: Vec<Outcome>,
+    /// How long each request of a task took, from when it came, task by task; empty without tasks.
+    pub calls_ns: Vec<i64>,
+    /// How many requests each task has had answered; likewise.
+    pub calls: Vec<u32>,
 }
 
 impl From<Columns> for FlowColumns {
     fn from(columns: Columns) -> Self {
         let Columns { user, warmup, gpu, due_ns, sent_ns, start_ns, end_ns, outcome, .. } = columns;
         let (size, active_at_arrival) = (columns.prompt_tokens, columns.tokens_out);
-        Self { user, warmup, gpu, due_ns, sent_ns, start_ns, end_ns, size, active_at_arrival, outcome }
+        let (calls_ns, calls) = Default::default();
+        Self {
+            user,
+            warmup,
+            gpu,
+            due_ns,
+            sent_ns,
+            start_ns,
+            end_ns,
+            size,
+            active_at_arrival,
+            outcome,
+            calls_ns,
+            calls,
+        }
     }
 }
 
@@ -148,7 +167,7 @@ impl FlowColumns {
     }
 
     /// The rows as one Arrow batch: `index`, `user`, `warmup`, `gpu`, `due_ns`, `sent_ns`, `start_ns`, `end_ns`, `size`, `active_at_arrival`,
-    /// `outcome` (code), with null for what did not happen.
+    /// `outcome` (code), with null for what did not happen; of tasks also `calls_ns`, a list of how long each of their requests took.
     pub fn into_record_batch(self) -> Result<RecordBatch, ArrowError> {
         let times = |column: Vec<i64>| -> ArrayRef {
             if column.contains(&NEVER) {
@@ -166,7 +185,7 @@ impl FlowColumns {
         };
         let rows = self.len() as u64;
         let outcomes = self.outcome.iter().map(|&outcome| outcome as u8);
-        let columns: [(&str, ArrayRef, bool); 11] = [
+        let mut columns: Vec<(&str, ArrayRef, bool)> = vec![
             ("index", Arc::new(UInt64Array::from_iter_values(0..rows)), false),
             ("user", counts(self.user), false),
             ("warmup", Arc::new(BooleanArray::from(self.warmup)), false),
@@ -179,6 +198,13 @@ impl FlowColumns {
             ("active_at_arrival", counts(self.active_at_arrival), false),
             ("outcome", Arc::new(UInt8Array::from_iter_values(outcomes)), false),
         ];
+        if !self.calls.is_empty() {
+            let offsets = OffsetBuffer::from_lengths(self.calls.into_iter().map(|calls| calls as usize));
+            let field = Arc::new(Field::new_list_field(DataType::Int64, false));
+            let times = Arc::new(Int64Array::from(self.calls_ns));
+            let calls = ListArray::try_new(field, offsets, times, None)?;
+            columns.push(("calls_ns", Arc::new(calls), false));
+        }
         RecordBatch::try_from_iter_with_nullable(columns)
     }
 }

@@ -1,7 +1,7 @@
 //! The servers in virtual time: the load's arrivals and the servers' events, in order.
 
 use super::server::{Customer, Server, Service, Speeds};
-use super::tasks::{Course, Step, Tasks};
+use super::tasks::{Course, Step, Tasks, Took};
 use super::{FlowConfig, FlowResult};
 use crate::autoscale::{AutoscalerConfig, Histogram};
 use crate::clients::Clients;
@@ -50,6 +50,7 @@ pub fn run_flow(config: &FlowConfig, load: &Load, beside: FlowBeside<'_>) -> Res
         around: Around::new(beside.autoscaler, autoscaler, config.gpus),
         sizes: beside.sizes,
         lots: Lots::new(config.seed, course.len(beside.sizes.len())),
+        took: (beside.tasks.is_some() && !beside.summary_only).then(Took::default),
         course,
         sent: 0,
         now_ns: 0,
@@ -91,6 +92,8 @@ struct FlowDriver<'a> {
     sizes: &'a [f64],
     lots: Lots,
     course: Course<'a>,
+    /// How long the requests of tasks took, where rows are wanted.
+    took: Option<Took>,
     /// Requests sent so far: the router's numbers for them.
     sent: u64,
     now_ns: i64,
@@ -141,7 +144,11 @@ impl FlowDriver<'_> {
         let totals = Totals { iterations: totals.busy_ns as u64, tokens: active_ns, cut_ns, ..totals };
         let mut result = VirtualResult::new(ledger, &totals);
         result.summary.scaling = self.around.finish();
-        result.into()
+        let mut found = FlowResult::from(result);
+        if let Some(took) = self.took {
+            (found.columns.calls_ns, found.columns.calls) = took.by_row(found.columns.len());
+        }
+        found
     }
 }
 
@@ -220,6 +227,9 @@ impl Service for FlowDriver<'_> {
             let came_ns = self.course.came_ns(slot).unwrap_or(request.sent_ns);
             meters.took(request.gpu as usize, Histogram::Runtime, at_ns - request.given_ns, 1);
             meters.took(request.gpu as usize, Histogram::GatewayRuntime, at_ns - came_ns, 1);
+        }
+        if let (Some(took), Some(came_ns)) = (&mut self.took, self.course.came_ns(slot)) {
+            took.push(self.clients.request(slot).row, at_ns - came_ns);
         }
         if self.course.ends(slot, at_ns) {
             self.clients.end(slot, at_ns);

@@ -8,7 +8,7 @@ use super::SimError;
 /// Tasks to draw from. A client's request is then one of them, and each of its own requests goes to a server by itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Tasks<'a> {
-    /// How many requests each task has, at least one; their sizes follow each other in the sizes that are handed over.
+    /// How many requests each task has, which may be none; their sizes follow each other in the sizes that are handed over.
     pub requests: &'a [u32],
     /// Time before each request, in nanoseconds, in the order of the sizes.
     pub before_ns: &'a [i64],
@@ -20,8 +20,8 @@ impl Tasks<'_> {
     /// Refuse what does not go together with so many sizes.
     pub(super) fn validate(&self, sizes: usize) -> Result<(), SimError> {
         let all = self.requests.iter().map(|&requests| u64::from(requests)).sum::<u64>();
-        if self.requests.contains(&0) || self.requests.is_empty() {
-            return Err(SimError::value("flow.tasks.requests", "must be at least 1 each"));
+        if self.requests.is_empty() {
+            return Err(SimError::value("flow.tasks.requests", "must be those of at least one task"));
         }
         for (field, found, wanted) in [
             ("flow.tasks.requests", all, sizes),
@@ -36,6 +36,39 @@ impl Tasks<'_> {
             Some(bad) => Err(SimError::value("flow.tasks", format!("pauses must be at least 0, not {bad}"))),
             None => Ok(()),
         }
+    }
+}
+
+/// How long the requests of tasks took, each from when it came, in the order in which they ended.
+#[derive(Debug, Default)]
+pub(super) struct Took {
+    rows: Vec<usize>,
+    took_ns: Vec<i64>,
+}
+
+impl Took {
+    pub(super) fn push(&mut self, row: usize, took_ns: i64) {
+        self.rows.push(row);
+        self.took_ns.push(took_ns);
+    }
+
+    /// The times row by row, and how many each of so many rows has; without those of further ones.
+    pub(super) fn by_row(&self, rows: usize) -> (Vec<i64>, Vec<u32>) {
+        let counted = || self.rows.iter().zip(&self.took_ns).filter(|(row, _)| **row < rows);
+        let mut each = vec![0; rows];
+        counted().for_each(|(&row, _)| each[row] += 1);
+        let mut next = vec![0; rows];
+        let mut sum = 0;
+        for (begin, &count) in next.iter_mut().zip(&each) {
+            *begin = sum;
+            sum += count as usize;
+        }
+        let mut times_ns = vec![0; sum];
+        for (&row, &took_ns) in counted() {
+            times_ns[next[row]] = took_ns;
+            next[row] += 1;
+        }
+        (times_ns, each)
     }
 }
 
@@ -84,7 +117,7 @@ impl<'a> Course<'a> {
         self.tasks.map_or(sizes, |tasks| tasks.requests.len())
     }
 
-    /// The task `drawn` begins in a slot; its first request, where nothing comes before it.
+    /// The task `drawn` begins in a slot: its first request, where nothing comes before it, or its end.
     pub(super) fn begin(&mut self, slot: usize, drawn: usize, now_ns: i64) -> Option<Step> {
         let Some(tasks) = self.tasks else { return Some(Step::Request(drawn)) };
         if self.under_way.len() <= slot {
@@ -93,8 +126,9 @@ impl<'a> Course<'a> {
         let next = self.begins[drawn];
         let end = next + tasks.requests[drawn] as usize;
         self.under_way[slot] = UnderWay { next, end, after_ns: tasks.after_ns[drawn], came_ns: now_ns };
-        if tasks.before_ns[next] > 0 {
-            self.pause(slot, now_ns.saturating_add(tasks.before_ns[next]));
+        let pause_ns = if next == end { tasks.after_ns[drawn] } else { tasks.before_ns[next] };
+        if pause_ns > 0 {
+            self.pause(slot, now_ns.saturating_add(pause_ns));
             return None;
         }
         Some(self.step(slot, now_ns))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpusize.analysis.metrics import NS_PER_S, metric, of_request
+from gpusize.analysis.metrics import NS_PER_S, metric
 from gpusize.base.errors import UsageError
 
 if TYPE_CHECKING:
@@ -188,12 +188,12 @@ def _told(level: LevelData, slo: Slo) -> Slo:
     """The SLO in terms of a column of records."""
     if slo.kind == "share":
         return slo
-    name = slo.metric if level.knows_calls else of_request(slo.metric, level.nature)
-    found = metric(name)
+    told = slo if level.knows_calls else slo.of_request(level.nature)
+    found = metric(told.metric)
     if found.build is None or found.table != "records" or not level.tells(found):
         what = f'"{slo}" is not known of each request'
         raise UsageError(what, "slo", "give a bound on a time of requests, as in: p95 runtime <= 10s")
-    return replace(slo, metric=name)
+    return told
 
 
 def _cumulated(values: NDArray[np.float64]) -> NDArray[np.float64]:
