@@ -189,7 +189,7 @@ bench-first-users: setup $(STAMPS)/dev ## Whether 200 systems as people try it o
 	$(BIN)/python -m benches.estimates.first_users --record
 
 .PHONY: bench-agents
-bench-agents: setup $(STAMPS)/dev ## Whether 120 workflows, and users who pause, get the right number (ten minutes)
+bench-agents: setup $(STAMPS)/dev ## Whether 160 workflows, their calls, and users who pause get the right number (ten minutes)
 	$(BIN)/python -m benches.estimates.agents --record
 
 .PHONY: bench-search

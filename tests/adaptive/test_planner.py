@@ -17,6 +17,7 @@ from gpusize.estimate.search.planner import Chosen, Over, Planner
 from gpusize.estimate.search.result import found_of
 from gpusize.estimate.search.visits import of_part, owed, visits_of
 from gpusize.estimate.twin.visit_data import Objective
+from gpusize.report.summary.search_text import ended_text, found_text
 from tests.estimate import virtual
 
 SLO = Slo.parse("p95 runtime <= 9s")
@@ -124,6 +125,30 @@ def test_no_load_misses_up_to_the_limit() -> None:
     assert found is not None
     assert (found.capacity, found.reason) == (None, "limit")
     assert found.low == 8
+
+
+def test_a_limit_at_which_nothing_settles_is_not_looked_at_for_ever() -> None:
+    def brief(number: int, chosen: Chosen) -> LevelData:
+        return replace(cluster(number, chosen), intervals=[])
+
+    chosen, _, over = search(Adaptive(most_users=8), brief)
+    assert over == Over("limit")
+    assert [each.look.users for each in chosen].count(8) == 5
+
+
+def test_a_search_for_what_no_request_has_ends_with_its_first_level() -> None:
+    def busy_and_whole(number: int, chosen: Chosen) -> LevelData:
+        return busy(cluster(number, chosen, whole=True))
+
+    slo = Slo.parse("p95 ttft <= 1s")
+    for measure in (lambda number, chosen: cluster(number, chosen, whole=True), busy_and_whole):
+        chosen, levels, over = search(Adaptive(), measure, slo)
+        assert (len(chosen), over) == (1, Over("silent"))
+        found = found_of(levels, [slo], Adaptive())
+        assert found is not None
+        assert (found.capacity, found.low, found.high, found.slo) == (None, 0.0, None, str(slo))
+        assert found_text(found) == "no load is known to be within p95 ttft <= 1s; no request has data for it"
+        assert ended_text(found).startswith("no request has data for p95 ttft <= 1s")
 
 
 def test_a_single_user_who_misses_is_tried_once_more() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import gpusize
 from gpusize.base.errors import UsageError
+from gpusize.cli.exit_code import judge
 from gpusize.estimate.search import visits
 
 ROWS = gpusize.Dataset.from_prompt("x")
@@ -50,13 +51,32 @@ def test_no_search_without_slos_or_where_it_is_not_wanted(tmp_path: Path) -> Non
         (gpusize.Load(stages="8@1m"), SLO),
         (gpusize.Load(sample_records=10), SLO),
         (None, None),
-        (None, "p95 llm_latency <= 1s"),
     ],
 )
 def test_what_contradicts_a_search_is_refused(load: gpusize.Load | None, slos: str | None, tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         gpusize.run(answers, ROWS, load, slos=slos, out=tmp_path, adaptive=True)
     assert list(tmp_path.iterdir()) == []
+
+
+async def marked(_row: object) -> str:
+    with gpusize.call("llm"):
+        await asyncio.sleep(0.002)
+    return "yes"
+
+
+def test_a_search_by_calls_ends_where_no_request_tells_of_any(tmp_path: Path) -> None:
+    asked = gpusize.Adaptive(most_users=2)
+    silent = gpusize.run(answers, ROWS, slos="p95 llm_latency <= 1s", out=tmp_path, adaptive=asked)
+    assert silent.search is not None
+    assert (silent.search.reason, silent.search.slo, silent.search.levels) == ("silent", "p95 llm_latency <= 1s", 1)
+    assert judge(silent, []) == (1, "no request has data for p95 llm_latency <= 1s")
+    no_data = silent.estimates(users=5, gpus=1)[0]
+    assert no_data.reason.startswith("no level has data for p95 llm_latency <= 1s; gpusize.call")
+    assert no_data.next_levels == ()
+    told = gpusize.run(marked, ROWS, slos="p95 llm_latency <= 1s", out=tmp_path, adaptive=asked)
+    assert told.search is not None
+    assert (told.search.reason, told.search.low) == ("limit", 2)
 
 
 def test_another_search_is_not_gone_on_with(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -83,11 +82,11 @@ def test_money_that_nobody_can_spend(given: dict[str, Any], said: str, where: st
 def test_money_needs_the_number_of_gpus() -> None:
     options = {"slo": ["p95 runtime <= 1s"], "budget": "5usd", "gpu_hour_price": "2.5"}
     load, slos = load_from_options(options), as_slos(options["slo"])
-    found = terms_of(options, load, slos, LLM, 2)
+    found = terms_of(options, load, slos, 2)
     assert found is not None
     assert found.time_s == pytest.approx(3600)
     with pytest.raises(UsageError, match="not known without the number of GPUs") as caught:
-        terms_of(options, load, slos, LLM, None)
+        terms_of(options, load, slos, None)
     assert caught.value.where == "gpus"
 
 
@@ -112,12 +111,9 @@ def test_terms_that_cannot_be_meant(given: dict[str, Any]) -> None:
     assert caught.value.where == next(iter(given))
 
 
-LLM = ["language_model"]
-
-
-def terms(options: dict[str, Any], natures: Sequence[str | None]) -> Adaptive | None:
+def terms(options: dict[str, Any]) -> Adaptive | None:
     refuse_levels(options)
-    return terms_of(options, load_from_options(options), as_slos(options.get("slo")), natures)
+    return terms_of(options, load_from_options(options), as_slos(options.get("slo")))
 
 
 @pytest.mark.parametrize(
@@ -139,18 +135,11 @@ def terms(options: dict[str, Any], natures: Sequence[str | None]) -> Adaptive | 
     ],
 )
 def test_an_slo_without_levels_is_searched_for(options: dict[str, Any], searches: bool) -> None:
-    assert (terms(options, LLM) is not None) is searches
+    assert (terms(options) is not None) is searches
 
 
 def test_a_stored_plan_names_the_levels() -> None:
     assert not wants_search({"slo": ["p95 runtime <= 1s"], "plan": "plan.parquet"})
-
-
-def test_a_workflow_tells_nothing_of_its_calls_per_request() -> None:
-    options = {"slo": ["p95 llm_latency <= 1s"]}
-    assert terms(options, [None]) is None
-    with pytest.raises(UsageError, match="llm_latency is not known of each request"):
-        terms({**options, "adaptive": True}, [None])
 
 
 @pytest.mark.parametrize(
@@ -166,7 +155,7 @@ def test_a_workflow_tells_nothing_of_its_calls_per_request() -> None:
 )
 def test_what_contradicts_itself_is_refused(options: dict[str, Any], where: str) -> None:
     with pytest.raises(UsageError) as caught:
-        terms(options, LLM)
+        terms(options)
     assert caught.value.where == where
 
 

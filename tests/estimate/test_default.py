@@ -192,7 +192,7 @@ def test_a_request_that_is_a_models_call_has_its_service_time_for_latency(levels
         assert (found.gpus, found.gpus_low, found.gpus_high) == (plain.gpus, plain.gpus_low, plain.gpus_high)
     unknown = ask(levels, [LATENCY])
     assert unknown.gpus is None
-    assert "no request has data for p95 llm_latency" in unknown.fallback
+    assert unknown.reason.startswith("no level has data for p95 llm_latency <= 8s")
 
 
 def test_what_the_stand_in_does_not_know_is_assumed_aloud(levels):

@@ -24,12 +24,16 @@ from gpusize.estimate.plan.over_time.simulate import serve
 from gpusize.estimate.plan.table import plan
 from gpusize.estimate.plan.types import Scenario
 from gpusize.estimate.question import Estimate, Question
+from gpusize.estimate.search import Adaptive
+from gpusize.estimate.search.planner import Chosen, Planner
+from gpusize.estimate.search.result import found_of
+from gpusize.estimate.search.visits import visits_of
 from gpusize.estimate.twin.attainment_curve import Curve
 from gpusize.estimate.twin.contention import contention
 from gpusize.estimate.twin.excerpt import excerpt
 from gpusize.estimate.twin.load import ClusterLoad
 from gpusize.estimate.twin.task_model import Tasks, tasks
-from gpusize.estimate.twin.visit_data import Objective, Observed, judged, observe
+from gpusize.estimate.twin.visit_data import Objective, Observed, observe
 from gpusize.records.schema import outcome_dtype
 from gpusize.report.summary.columns import users_by_level
 from gpusize.report.summary.words import next_text
@@ -63,8 +67,8 @@ def agent(one: random.Random) -> Task:
     return Task([one.expovariate(10.0) for _ in range(calls)], [0.05] + [0.15] * (calls - 1), 0.15)
 
 
-def workflow(users: int, places: int = 2, requests: int = 500) -> LevelData:
-    found = run(partial(Places, places), 1, agent, Loop(users=users), requests, users, drain=True)
+def workflow(users: int, places: int = 2, requests: int = 500, seed: int = 0) -> LevelData:
+    found = run(partial(Places, places), 1, agent, Loop(users=users), requests, users + 1000 * seed, drain=True)
     return level_of(users, users, found, pause_s=0.0, calls=True)
 
 
@@ -84,7 +88,7 @@ def single(users: int) -> LevelData:
 def fitted(levels: list[LevelData], slo: Slo = SLO) -> tuple[list[Observed], Tasks | None]:
     objective = Objective.of(slo)
     visits = [visit for level in levels for visit in observe(level, [objective])]
-    return visits, tasks(visits, [Curve(objective, 0, judged(visits, objective))])
+    return visits, tasks(visits, [Curve(objective, 0, visits)])
 
 
 def asked(levels: list[LevelData], **more: object) -> Estimate:
@@ -142,6 +146,27 @@ def test_calls_of_one_replica_of_the_model_take_as_long_as_they_were_measured_to
             assert trial.share(0, stretch) == pytest.approx(float((took_s <= 0.5 * stretch).mean()), abs=0.05)
         # Requests take as long as before, whatever the bound is on.
         assert trial.runtime_s == pytest.approx(visit.residence_s, rel=0.08)
+
+
+def test_a_search_by_calls_finds_the_users_under_whom_they_keep_the_bound() -> None:
+    planner = Planner([Objective.of(LATENCY)], Adaptive(precision=0.05))
+    levels: list[LevelData] = []
+    while isinstance(chosen := planner.next(visits_of(levels, planner.objectives)), Chosen):
+        assert len(levels) < 40
+        found = workflow(chosen.look.users, requests=chosen.requests, seed=len(levels))
+        levels.append(replace(found, visit=len(levels), meta={**found.meta, "search": chosen.facts()}))
+    assert chosen.reason == "precision"
+    shown = found_of(levels, [LATENCY], planner.terms)
+    assert shown is not None
+    assert shown.capacity is not None
+    assert shown.high is not None
+
+    def kept(users: int) -> float:
+        ended = run(partial(Places, 2), 1, agent, Loop(users=users), 12_000, 5)
+        return float(np.mean([end_s - begin_s <= 0.5 for each in ended[1000:] for begin_s, end_s in each.calls]))
+
+    assert kept(math.floor(shown.low)) >= 0.945
+    assert kept(math.ceil(shown.high)) <= 0.955
 
 
 def test_calls_and_requests_that_failed_are_judged_as_the_level_judges_them() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import gpusize
 from gpusize.base.errors import UsageError
-from gpusize.estimate.search.terms import cannot_search
+from gpusize.estimate.search.terms import searched
 from gpusize.observe.metrics import default_metrics_urls
 from gpusize.records.run_json import nature_of
 from gpusize.targets.apis.base import ApiOptions, ResponseSpec, encode_json
@@ -110,10 +110,10 @@ def test_a_plugin_that_declares_nothing_has_none(
 
 def test_the_llm_latency_of_a_plugin_can_be_searched_for(offer: Offer) -> None:
     slos = [gpusize.Slo.parse(SLO)]
-    for kind, found in ((EchoModel, type(None)), (Echo, UsageError)):
+    for kind, found in ((EchoModel, "service"), (Echo, "llm_latency")):
         offer(kind)
         [each] = gpusize.Target("http://h", api="echo").public()
-        assert type(cannot_search(slos, [nature_of(each)])) is found
+        assert [slo.metric for slo in searched(slos, [nature_of(each)])] == [found]
 
 
 def test_an_inference_server_of_a_plugin_shares_connections_and_has_tritons_page(offer: Offer) -> None:

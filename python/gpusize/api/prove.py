@@ -304,14 +304,15 @@ def _provable(spec: RunSpec) -> list[Slo]:
     Raises:
         UsageError: one is about a mean, or about what single requests do not tell.
     """
-    from gpusize.estimate.search.terms import cannot_search
-
     mean = next((slo for slo in spec.slos if slo.kind == "mean"), None)
     if mean is not None:
         what = f"{mean} is about a mean, of which no share of requests can be bet on"
         raise UsageError(what, "slo", "ask for a percentile, as p95, or a share")
-    problem = cannot_search(spec.slos, spec.natures)
-    if problem is not None:
-        raise UsageError(problem.what.replace("which a search needs", "which a proof needs"), "slo",
-                         "prove runtime, service, ttft, itl_mean, or a share of outcomes")  # fmt: skip
-    return searched(as_slos(spec.slos), spec.natures)
+    slos = searched(as_slos(spec.slos), spec.natures)
+    todo = "prove runtime, service, ttft, itl_mean, or a share of outcomes"
+    inside = next((slo for slo in slos if slo.of_calls), None)
+    if not slos:
+        raise UsageError("a proof needs an SLO", "slo", "give one, as in --slo 'p95 runtime <= 10s'")
+    if inside is not None:
+        raise UsageError(f"{inside.metric} is about calls inside requests, and a proof is about requests", "slo", todo)
+    return slos

@@ -19,7 +19,7 @@ from gpusize.analysis.failed_requests import misses_by_failures
 from gpusize.analysis.throughput import rates_of, requests_each
 from gpusize.estimate.level_quality import UNBELIEVED, LevelFindings, advice, left_text, load_text, together
 from gpusize.estimate.question import Estimate, Question, gpus_text
-from gpusize.estimate.select_levels import cannot, every_count
+from gpusize.estimate.select_levels import cannot, every_count, untold
 from gpusize.estimate.unmissed import unmissed
 from gpusize.estimate.users_in_flight import NO_PAUSE, UsersInFlight
 
@@ -58,8 +58,11 @@ def default_answer(
     """
     chosen, warnings = every_count(pooled, question)
     reason = cannot(chosen, question)
-    if reason is not None:
-        return replace(_base(chosen, question), reason=reason, warnings=tuple(warnings), next_levels=_next(chosen))
+    no_data = untold(chosen, question) if reason is None else None
+    if reason is not None or no_data is not None:
+        # No further load tells what requests do not have.
+        follow = () if reason is None else _next(chosen)
+        return replace(_base(chosen, question), reason=reason or no_data, warnings=tuple(warnings), next_levels=follow)
     kept, left, said = believed(chosen, findings)
     rest = [level for level in pooled if level not in left]
     usable = _usable(kept)

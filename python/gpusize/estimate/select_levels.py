@@ -13,7 +13,7 @@ from gpusize.estimate.question import Question, gpus_text
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
 
-__all__ = ["cannot", "comparable", "every_count"]
+__all__ = ["cannot", "comparable", "every_count", "untold"]
 
 
 def comparable(levels: Sequence[LevelData], question: Question) -> tuple[list[LevelData], list[str]]:
@@ -61,6 +61,17 @@ def cannot(levels: Sequence[LevelData], question: Question) -> str | None:
         meant = str(slow).replace(">", "<")
         return f"{slow} is met by being slow, and more GPUs make nothing slower: did you mean {meant}?"
     return None
+
+
+def untold(levels: Sequence[LevelData], question: Question) -> str | None:
+    """That no request has what an SLO is about, which no further load changes; None where some have it, or may have."""
+    if any(level.imported for level in levels):
+        return None
+    slo = next((slo for slo in question.slos if all(level.met(slo) is None for level in levels)), None)
+    if slo is None:
+        return None
+    calls = "; gpusize.call and --llm-proxy tell of the calls inside requests" if slo.of_calls else ""
+    return f"no level has data for {slo}{calls}"
 
 
 def _held(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]]:

@@ -127,7 +127,7 @@ class RunSpec:
         if self.hosts is not None and self.hosts.one_in > 1:
             todo = "leave --records remote out: a search sends as few requests as it can"
             raise UsageError("a search needs every record", "records", todo)
-        problem = cannot_search(self.slos, self.natures)
+        problem = cannot_search(self.slos)
         if problem is not None:
             raise problem
 

@@ -23,7 +23,6 @@ from gpusize.options.inputs import addresses_of, target_from_options
 from gpusize.options.kinds import texts_of
 from gpusize.options.labels import labels_of
 from gpusize.options.search import terms_of
-from gpusize.records.run_json import nature_of
 from gpusize.targets.apis.generic import BODILESS
 from gpusize.targets.apis.kserve import is_kserve
 from gpusize.targets.kserve.prepare import prepare_kserve
@@ -146,7 +145,6 @@ def run_spec(
             *(note for observer in beside for note in observer.notes),
         ]
         slos = as_slos(options.get("slo"))
-        natures = [nature_of(each) for each in target.public()]
         gpus = sum(int(each.get("gpus") or 0) for each in target.public())
         yield RunSpec(
             target=target,
@@ -165,7 +163,7 @@ def run_spec(
             command=command,
             options=_again(sent, options, ready),
             monitor=MonitorOptions.of(options),
-            adaptive=terms_of(options, sent.load, slos, natures, gpus or None),
+            adaptive=terms_of(options, sent.load, slos, gpus or None),
             notes=list(dict.fromkeys(notes)),
             hosts=hosts_of(options, target, sent.load),
         )

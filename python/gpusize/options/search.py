@@ -63,7 +63,6 @@ def terms_of(
     options: Mapping[str, Any],
     load: Load,
     slos: Sequence[Slo],
-    natures: Sequence[str | None],
     gpus: int | None = None,
 ) -> Adaptive | None:
     """The search that is asked for, or that the SLOs call for; None for the levels of the load.
@@ -72,7 +71,6 @@ def terms_of(
         options: of the run; those of the load are not read.
         load: how hard.
         slos: what has to be kept.
-        natures: what a request to each target is (`records.run_json.nature_of`).
         gpus: behind all targets; None where nobody said.
 
     Raises:
@@ -82,7 +80,7 @@ def terms_of(
     given = {**{name: options.get(name) for name in SEARCH_OPTIONS}, **said, "slo": list(slos)}
     if wants_search(given):
         refuse_levels(given)
-        problem = cannot_search(slos, natures)
+        problem = cannot_search(slos)
         if problem is None:
             return _bounded(Adaptive.of(options, gpus))
         if options.get("adaptive"):

@@ -149,7 +149,7 @@ def judged_calls(calls: pl.LazyFrame, records: pl.LazyFrame) -> pl.LazyFrame:
     bad = records.filter(~pl.col("outcome").is_in(["ok", "cancelled"])).select(*key, "outcome")
     alone = bad.join(failed, on=key, how="anti")
     none = pl.lit(None, pl.Int64)
-    columns = (*key, "outcome", "start_ns", "end_ns", "first_token_ns", "tokens_in", "tokens_out", "name")
+    columns = (*key, "outcome", "start_ns", "end_ns", "first_token_ns", "tokens_in", "tokens_out", "name", "domain")
     extra = alone.select(
         *key,
         "outcome",
@@ -159,5 +159,6 @@ def judged_calls(calls: pl.LazyFrame, records: pl.LazyFrame) -> pl.LazyFrame:
         pl.lit(None, pl.UInt32).alias("tokens_in"),
         pl.lit(None, pl.UInt32).alias("tokens_out"),
         pl.lit(None, pl.String).alias("name"),
+        pl.lit(None, pl.UInt8).alias("domain"),
     )
     return pl.concat([kept.select(columns), extra])

@@ -28,6 +28,7 @@ from gpusize.estimate.search.crossing import Crossing, capacity_of, crossing
 from gpusize.estimate.search.looks import GROWTH, Budget, Look, Search
 from gpusize.estimate.search.terms import REQUESTS, ROUNDS, Adaptive
 from gpusize.estimate.search.visits import REPEATS, BreakingLoad, breaking_load, looks_of, standing
+from gpusize.estimate.twin.visit_data import silent
 
 if TYPE_CHECKING:
     from gpusize.estimate.search.count import Count
@@ -51,11 +52,13 @@ GRACE: Final = 1.2
 """A budget that nobody asked for may be exceeded by so much, where the capacity moves while it is spent."""
 REPEAT_PART: Final = 0.5
 """Part of what is left that a level measured again may cost."""
+MOST_AT_LIMIT: Final = 4
+"""Levels with the most users that are allowed, after which none is expected to have a steady part."""
 FEWEST: Final = 5
 """A level of fewer requests than its users and these says nothing."""
 
 Why = Literal["grow", "edge", "below", "above", "again", "repeat", "check"]
-Reason = Literal["precision", "count", "budget", "limit", "single", "failed"]
+Reason = Literal["precision", "count", "budget", "limit", "single", "failed", "silent"]
 _ORDER: Final[tuple[Why, ...]] = ("edge", "below", "above")
 
 
@@ -96,7 +99,7 @@ class Over:
     """The search is over.
 
     ``precision`` reached, the ``count`` is one number, ``budget`` spent, ``limit`` of users, a ``single`` user misses,
-    or the target has ``failed``.
+    the target has ``failed``, or requests are ``silent``: none has what an SLO is about.
     """
 
     reason: Reason
@@ -133,8 +136,9 @@ class Planner:
             return repeat
         if wall is not None and (found.capacity is None or found.capacity >= wall.users - 1):
             return self._at_breaking_load(wall, found, spending)
-        if not seen:
-            return self._chosen(_glance(1), "grow", found, spending)
+        begins = self._begins(seen, found, spending)
+        if begins is not None:
+            return begins
         search = self._search(spending, seen)
         grown = None if self._is_grown(search, seen) else search.growth(seen, spending.spent)
         if grown is not None and (wall is None or grown.users < wall.users):
@@ -148,6 +152,12 @@ class Planner:
             return self._never_missed(top, seen, found, spending)
         numbers = [each.number for each in held if each.observed is not None]
         return self._look(search, seen, numbers, found, spending)
+
+    def _begins(self, seen: Sequence[Observed], found: Crossing, spending: _Spending) -> Chosen | Over | None:
+        """The first level, or the end where it tells nothing of an SLO; None where it does."""
+        if not seen:
+            return self._chosen(_glance(1), "grow", found, spending)
+        return Over("silent") if silent(seen, self.objectives) is not None else None
 
     def _alive(self, visits: Sequence[Visit], found: Crossing, spending: _Spending) -> Chosen | Over | None:
         """After the target broke: a load that had held once more, or the end; None where it still answers."""
@@ -173,6 +183,9 @@ class Planner:
         last = evident[-1] if evident else None
         if last is None or not last.limited or last.sent > REPEAT_PART * spending.left(last.users):
             return None
+        if last.observed is not None and silent([last.observed], self.objectives) is not None:
+            # What requests do not have they have no more of on an idle machine.
+            return None
         if sum(each.limited and each.users == last.users for each in evident) > REPEATS:
             return None
         return _again(last, found, spending)
@@ -181,8 +194,10 @@ class Planner:
         """Growth ended without a miss: at the limit, once that was seen for long enough, or for want of budget."""
         if top < self.terms.most_users:
             return Over("budget")
-        settled = any(each.settled for each in seen if each.users == top)
-        return Over("limit") if settled else self._chosen(_brief(top), "edge", found, spending)
+        there = [each for each in seen if each.users == top]
+        # What answers within microseconds has no steady part, however often it is looked at.
+        enough = any(each.settled for each in there) or len(there) > MOST_AT_LIMIT
+        return Over("limit") if enough else self._chosen(_brief(top), "edge", found, spending)
 
     def crossing(self, visits: Sequence[Visit]) -> Crossing:
         """The capacity as far as these levels show it, walls left out."""

@@ -24,7 +24,7 @@ from gpusize.estimate.search.visits import (
     visits_of,
 )
 from gpusize.estimate.twin.attainment_curve import Curve
-from gpusize.estimate.twin.visit_data import Objective
+from gpusize.estimate.twin.visit_data import Objective, silent
 
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
@@ -55,8 +55,9 @@ class Found:
         high: upper end, None where it is open.
         reason: why the search ended: ``precision`` reached, ``count``: the interval of the count that it was for is
             one number, ``budget`` spent, ``limit``: no SLO was missed up to the
-            most users allowed, ``single``: one user misses one; ``ended``: it was cut short.
-        slo: the SLO that decides; None where none was missed.
+            most users allowed, ``single``: one user misses one; ``failed``: the target did; ``silent``: no request has
+            what an SLO is about; ``ended``: it was cut short.
+        slo: the SLO that decides, or that no request has data for; None where none was missed.
         wall: fewest users under whom the target broke; None where it did not.
         levels: level visits.
         requests: requests that they sent, warm-up included.
@@ -74,7 +75,7 @@ class Found:
     capacity: float | None
     low: float
     high: float | None
-    reason: Literal["precision", "count", "budget", "limit", "single", "failed", "ended"]
+    reason: Literal["precision", "count", "budget", "limit", "single", "failed", "silent", "ended"]
     slo: str | None
     wall: int | None
     levels: int
@@ -126,13 +127,18 @@ def found_of(
     reason = decided.reason if isinstance(decided, Over) else "ended"
     beyond = wall is not None and (crossing.capacity is None or crossing.capacity >= wall.users - 1)
     at_wall = beyond and reason != "failed"
+    binding = crossing.binding if crossing.capacity is not None and not at_wall else None
+    if reason == "silent":
+        seen = [each.observed for each in visits if each.observed is not None]
+        untold = silent(seen, planner.objectives)
+        binding = None if untold is None else planner.objectives.index(untold)
     capacity, low, high = _at_breaking_load(wall) if wall is not None and at_wall else _ends(crossing, reason)
     return Found(
         capacity=capacity,
         low=low,
         high=high,
         reason=reason,
-        slo=str(slos[crossing.binding]) if crossing.capacity is not None and not at_wall else None,
+        slo=str(slos[binding]) if binding is not None else None,
         wall=None if wall is None else wall.users,
         levels=len(measured),
         requests=sum(each.sent for each in measured),
@@ -154,6 +160,8 @@ def _at_breaking_load(wall: BreakingLoad) -> tuple[float, float, float]:
 def _ends(crossing: Crossing, reason: str) -> tuple[float | None, float, float | None]:
     if reason == "single":
         return 0.0, 0.0, 1.0
+    if reason == "silent":
+        return None, 0.0, None
     if reason == "failed":
         # How much it would have carried nobody has seen to its end.
         return None, crossing.low, None

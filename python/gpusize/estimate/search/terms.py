@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from gpusize.analysis.metrics import METRICS
 from gpusize.base.errors import UsageError
 from gpusize.base.given_numbers import MAX_CONCURRENCY, as_whole
 from gpusize.base.units import as_duration_s, format_duration
@@ -215,23 +214,11 @@ def _currency(name: str) -> str:
     return SYMBOLS.get(name, name.upper())
 
 
-def cannot_search(slos: Sequence[Slo], natures: Sequence[str | None]) -> UsageError | None:
-    """Why no capacity can be searched for, None where it can.
-
-    Args:
-        slos: what has to be kept.
-        natures: what a request to each target is (`records.run_json.nature_of`).
-    """
-    if not slos:
-        return UsageError(
-            "a search needs an SLO to search for", "adaptive", "give one, as in --slo 'p95 runtime <= 10s'"
-        )
-    for slo, searched_slo in zip(slos, searched(slos, natures), strict=True):
-        found = None if slo.kind == "share" else METRICS[searched_slo.metric]
-        if found is not None and (found.build is None or found.table != "records"):
-            todo = "search for runtime, service, ttft or itl_mean; or name the levels, as in --concurrencies 1,2,4,8"
-            return UsageError(f"{slo.metric} is not known of each request, which a search needs", "adaptive", todo)
-    return None
+def cannot_search(slos: Sequence[Slo]) -> UsageError | None:
+    """Why no capacity can be searched for, None where it can."""
+    if slos:
+        return None
+    return UsageError("a search needs an SLO to search for", "adaptive", "give one, as in --slo 'p95 runtime <= 10s'")
 
 
 def searched(slos: Sequence[Slo], natures: Sequence[str | None]) -> list[Slo]:

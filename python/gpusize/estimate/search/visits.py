@@ -168,8 +168,15 @@ def _later(visit: Observed) -> Observed:
     if not visit.settled or not residence_s > 0:
         return visit
     begin = start + min(FURTHER * residence_s, (1 - KEPT) * (end - start))
-    steady = visit.steady & (visit.last_s >= begin)
-    return replace(visit, window=(begin, end), steady=steady) if steady.sum() >= FEWEST else visit
+    cut = _from(visit, begin)
+    if cut.steady.sum() < FEWEST:
+        return visit
+    return cut if cut.by_call is None else replace(cut, by_call=_from(cut.by_call, begin))
+
+
+def _from(visit: Observed, begin_s: float) -> Observed:
+    """The visit whose steady part begins then."""
+    return replace(visit, window=(begin_s, visit.window[1]), steady=visit.steady & (visit.last_s >= begin_s))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from gpusize.estimate.twin.level_shares import FEWEST_BATCHES, Level, Moved, Share, mean_error, share_within
-from gpusize.estimate.twin.visit_data import mean_kept
+from gpusize.estimate.twin.visit_data import judged, mean_kept
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,7 +61,7 @@ class Curve:
     Attributes:
         objective: what is judged.
         number: its row in ``Observed.values``.
-        visits: closed loops without pauses.
+        visits: closed loops; where the objective is about calls, those inside their requests are judged.
         near: bandwidth in log c.
     """
 
@@ -81,12 +81,13 @@ class Curve:
         import numpy as np
 
         found = []
-        settled = [each for each in self.visits if each.settled]
-        for users in sorted({each.users for each in self.visits}):
+        known = judged(self.visits, self.objective)
+        settled = [each for each in known if each.settled]
+        for users in sorted({each.users for each in known}):
             if sum(abs(math.log(each.users / users)) < BESIDE for each in settled) >= 2:
                 visits = [each for each in settled if each.users == users]
             else:
-                visits = [each for each in self.visits if each.users == users]
+                visits = [each for each in known if each.users == users]
             if not visits:
                 continue
             parts = [self._part(each) for each in visits]

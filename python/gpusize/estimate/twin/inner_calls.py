@@ -156,7 +156,8 @@ def judged_by_call(
 ) -> Observed | None:
     """A visit as its calls are judged: each stands where a request does, under as many users; None without calls.
 
-    A request that failed although none of its calls did is one more, at the request's own times.
+    A request that failed although none of its calls did is one more. Those without times of the generator's clock are
+    there from when their request was due until it ended.
 
     Args:
         visit: not pooled.
@@ -176,9 +177,12 @@ def judged_by_call(
     if not found.height:
         return None
     of = found["of"].to_numpy().astype(int)
+    mine = (found["domain"] == SAME_CLOCK).fill_null(value=False).to_numpy()
     told = [(found[name].cast(pl.Float64).to_numpy() - zero_ns) / NS_PER_S for name in ("start_ns", "end_ns")]
     own = observed.due_s[of], observed.left_s[of]
-    begin_s, end_s = (np.where(np.isfinite(call), call, request) for call, request in zip(told, own, strict=True))
+    begin_s, end_s = (
+        np.where(mine & np.isfinite(call), call, request) for call, request in zip(told, own, strict=True)
+    )
     none = np.full(of.size, np.nan)
     values = [each.values(found) if each.of_calls else none for each in objectives]
     order = np.argsort(begin_s, kind="stable")

@@ -92,7 +92,9 @@ class Fitted:
             self._objectives = Objective.asked_by(question, _nature(self._usable))
             self._visits = [visit for level in self._usable for visit in observe(level, self._objectives)]
             self._warnings += _not_reached(self._visits)
-            self._reason = self._calls_untold() or silent(self._visits, self._objectives)
+            untold = silent(self._visits, self._objectives)
+            no_data = None if untold is None else f"no request has data for {untold.text}"
+            self._reason = self._calls_untold() or no_data
         self._refusal = "data"
         if self._reason is None:
             self._sizer = Sizer(self._visits, self._objectives)
@@ -101,7 +103,7 @@ class Fitted:
     def _calls_untold(self) -> str | None:
         """Why calls that an objective is about are not simulated: not all visits tell them."""
         asked = any(each.of_calls for each in self._objectives) and any(each.knows_calls for each in self._usable)
-        return UNTOLD if asked and any(each.by_call is None for each in self._visits) else None
+        return UNTOLD if asked and any(each.calls is None for each in self._visits) else None
 
     @property
     def replica_gpus(self) -> int:

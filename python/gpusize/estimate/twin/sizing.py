@@ -24,7 +24,7 @@ from gpusize.estimate.twin.performance import Performance, performance
 from gpusize.estimate.twin.routed_mixture import curve_bracket, curve_capacity, curve_gap
 from gpusize.estimate.twin.simulate import Batching, Replica
 from gpusize.estimate.twin.sizing_result import Sized, by_chance, flat, missed, never, unfit
-from gpusize.estimate.twin.visit_data import Objective, Observed, judged, tightest
+from gpusize.estimate.twin.visit_data import Objective, Observed, tightest
 
 __all__ = ["Model", "Sized", "Sizer", "lean", "size"]
 
@@ -105,7 +105,7 @@ class Sizer:
         base = min(each.gpus for each in visits)
         self._base = base
         alone = [each for each in visits if each.gpus == base]
-        self.curves = [Curve(each, number, judged(alone, each)) for number, each in enumerate(objectives)]
+        self.curves = [Curve(each, number, alone) for number, each in enumerate(objectives)]
         self._objectives = objectives
         self._visits = [excerpt(each) for each in alone]
         self._others = [excerpt(each) for each in visits if each.gpus > base]
@@ -293,8 +293,8 @@ def _neighbours(counter: Counter, found: Sized, objectives: Sequence[Objective])
         worst = tightest(kept, asked)
         if objectives[worst].share is None:
             return ()
-        slo = " and ".join(str(part) for part in objectives[worst].parts)
-        each.append({"replicas": replicas, "attainment": kept[worst], "asked": asked[worst], "slo": slo})
+        of = {"slo": objectives[worst].text, "of": objectives[worst].judged}
+        each.append({"replicas": replicas, "attainment": kept[worst], "asked": asked[worst], **of})
     return tuple(each)
 
 

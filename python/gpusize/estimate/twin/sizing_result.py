@@ -127,7 +127,7 @@ def flat(visits: Sequence[Observed], asked: ClusterLoad) -> Sized:
 def missed(curve: Curve) -> Sized:
     """The smallest load misses an SLO already."""
     least = curve.range[0]
-    slo = " and ".join(str(part) for part in curve.objective.parts)
+    slo = curve.objective.text
     if least == 1:
         reason = f"a single request in flight already misses {slo}; no number of GPUs meets it"
         return Sized(reason=reason, details={"refusal": "single"})
@@ -136,8 +136,9 @@ def missed(curve: Curve) -> Sized:
 
 def by_chance(curve: Curve, few: Unsure) -> Sized:
     """Light loads do not show that they keep an SLO."""
-    slo = " and ".join(str(part) for part in curve.objective.parts)
-    some = "1 request" if few.requests == 1 else f"{few.requests:,} requests"
+    slo = curve.objective.text
+    what = curve.objective.judged
+    some = f"1 {what[:-1]}" if few.requests == 1 else f"{few.requests:,} {what}"
     reason = (
         f"{some} with up to {few.users} in flight do not show that {slo} is kept at any load: it may be missed "
         "whatever the load, and then no number of GPUs is enough. Measure 1 in flight for longer"
@@ -149,7 +150,7 @@ def failing(curves: Sequence[Curve]) -> str | None:
     """Why no number follows from loads of which each misses an SLO by its failures alone; None where one does not."""
     for curve in curves:
         if curve.fails:
-            slo = " and ".join(str(part) for part in curve.objective.parts)
+            slo = curve.objective.text
             return TOO_MANY_FAILED.format(slo=slo)
     return None
 

@@ -124,6 +124,16 @@ class Objective:
         return any(part.of_calls for part in self.parts)
 
     @property
+    def judged(self) -> str:
+        """What it is about, in the plural."""
+        return "calls" if self.of_calls else "requests"
+
+    @property
+    def text(self) -> str:
+        """The SLO, or those that must be kept together."""
+        return " and ".join(str(part) for part in self.parts)
+
+    @property
     def columns(self) -> list[str]:
         """The columns of records (or calls) that its values are made from."""
         return [name for part in self.parts for name in part.columns]
@@ -187,7 +197,7 @@ class Observed:
             (m,). None where it said so of few of them, or what cannot be true.
         server_s: how long the server served each, from its turn to its end, likewise.
         calls: those of language models inside the requests; None where nobody told them.
-        by_call: the same visit as its calls are judged, where an objective is about calls, and their times are known.
+        by_call: the same visit as its calls are judged, where an objective is about calls, and there are some.
     """
 
     users: int
@@ -260,15 +270,15 @@ def observe(level: LevelData, objectives: Sequence[Objective]) -> list[Observed]
     return [each for each in found if each is not None]
 
 
-def silent(visits: Sequence[Observed], objectives: Sequence[Objective]) -> str | None:
-    """Which SLO has a metric that no request of a single replica has, such as first tokens of answers in one piece."""
+def silent(visits: Sequence[Observed], objectives: Sequence[Objective]) -> Objective | None:
+    """One that no request of a single replica tells, such as first tokens of answers in one piece."""
     import numpy as np
 
     least = min((visit.gpus for visit in visits), default=0)
     alone = [visit for visit in visits if visit.gpus == least]
     for number, objective in enumerate(objectives):
         if all(np.isnan(visit.values[number]).all() for visit in judged(alone, objective)):
-            return f"no request has data for {' and '.join(str(part) for part in objective.parts)}"
+            return objective
     return None
 
 
@@ -349,7 +359,7 @@ def _visit(visit: LevelData, objectives: Sequence[Objective]) -> Observed | None
         calls=calls_of(visit, records, zero),
         think="none" if not pause_s else "exponential" if spread_s else "constant",
     )
-    if observed.calls is None or not any(each.of_calls for each in objectives):
+    if not any(each.of_calls for each in objectives):
         return observed
     return replace(observed, by_call=judged_by_call(visit, records, observed, zero, objectives))
 

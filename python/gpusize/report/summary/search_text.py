@@ -64,6 +64,8 @@ def found_text(found: Found) -> str:
 
 def _not_known(found: Found) -> str:
     """Why a search has no capacity."""
+    if found.reason == "silent":
+        return "no request has data for it"
     if found.reason == "failed":
         return "whether it carries more is not known, as the target failed"
     return "no measured load surely misses one" if found.loads else "no load was measured to its end"
@@ -81,6 +83,7 @@ def ended_text(found: Found) -> str:
         "limit": f"no SLO was missed up to {found.most_users} users; --most-users allows more",
         "single": "a single user already misses an SLO: there is no smaller load to try",
         "failed": "the target failed: it no longer answered under a load that it had carried before",
+        "silent": f"no request has data for {clean(found.slo or '')}: no load can be said to keep it",
         "ended": f"it was cut short{known}",
     }[found.reason]
 

@@ -135,7 +135,8 @@ def neighbours_text(estimate: Estimate) -> str:
         text = ", ".join(f"{part} within {one['slo']}" for part, one in zip(parts, each, strict=True))
     else:
         which = each[0]["slo"] if decides_text(estimate) else "the SLO"
-        text = f"{', '.join(parts)} of the requests within {which}, {_percent(each[0]['asked'])} asked for"
+        what = each[0].get("of", "requests")
+        text = f"{', '.join(parts)} of the {what} within {which}, {_percent(each[0]['asked'])} asked for"
     fewer = [one["gpus"] for one in each if one["gpus"] < counted and one["attainment"] >= one["asked"]]
     return f"{text}; {_gpus(fewer[0])} may do, the count leans to the safe side" if fewer else text
 
