@@ -14,7 +14,8 @@ from gpusize.analysis.level import LevelData
 from gpusize.analysis.proof.from_levels import Evidence, Levels
 from gpusize.analysis.proof.judge import Terms
 from gpusize.analysis.slo import Slo
-from gpusize.records.schema import OUTCOMES
+from gpusize.records.calls import LLM, span_dtypes
+from gpusize.records.schema import OUTCOMES, outcome_dtype
 from tests.analysis.synthetic import closed, level
 
 SLO = Slo.parse("p95 runtime <= 100ms")
@@ -109,6 +110,69 @@ def test_empty_answers_are_never_kept() -> None:
     found = Levels([Slo.parse("p95 ttft <= 100ms")], PLAIN, USERS).judge(row_of(6))
     [slo] = found.judged.slos
     assert (found.judged.verdict, slo.unknown, slo.low, slo.high) == ("undecided", found.requests, 0.0, 1.0)
+    # Nor would more requests tell.
+    assert (found.ends, found.judged.why) == (True, "no request has data for p95 ttft <= 100ms")
+
+
+CALL = Slo.parse("p90 llm_latency <= 20ms")
+
+
+def with_calls(found: LevelData) -> LevelData:
+    """One to three calls in each request, one after the other; some failed, and some requests have none."""
+    assert found.records is not None
+    rows = found.records.collect()
+    rng = np.random.default_rng(found.visit)
+    every: list[tuple[Any, ...]] = []
+    for seq, due_ns, outcome in zip(rows["seq"], rows["due_ns"], rows["outcome"], strict=True):
+        for number in range(int(rng.integers(0, 4))):
+            begin_ns = due_ns + 1_000_000 * number
+            failed = outcome == "ok" and rng.random() < 0.02
+            took_ns = int(rng.integers(1, 22)) * 1_000_000
+            every.append((seq, number, begin_ns, begin_ns + took_ns, "http_error" if failed else "ok"))
+    places, numbers, begin, end, outcomes = zip(*every, strict=True)
+    known: dict[str, Sequence[Any]] = {"seq": places, "call": numbers, "start_ns": begin, "end_ns": end}
+    known["kind"] = [LLM] * len(every)
+    zeros = {"visit", "stream", "attempt", "domain"}
+    columns = [
+        pl.Series(name, known[name], dtype=dtype)
+        if name in known
+        else pl.repeat(0 if name in zeros else None, len(every), dtype=dtype, eager=True).alias(name)
+        for name, dtype in span_dtypes().items()
+        if name != "outcome"
+    ]
+    frame = pl.DataFrame([*columns, pl.Series("outcome", outcomes, dtype=outcome_dtype())])
+    return replace(found, calls=frame.lazy())
+
+
+def test_calls_are_counted_as_levels_judge_them() -> None:
+    """Warm-up left out by requests, and a part of each level apart: by hand from the tables."""
+    some = ["http_error", "ok"] * 10
+    levels = [with_calls(made(k, 10**9 + k * 3 * LONG_NS, k, outcomes=some)) for k in range(3)]
+    levels.append(with_calls(made(3, 10**9 + 7 * LONG_NS, 3)))
+    terms = Terms(warmup_rounds=5)
+    found = Levels([SLO, CALL], terms, USERS).judge(levels)
+    runtime, calls = found.judged.slos
+    assert (runtime.of, calls.of) == ("requests", "calls")
+    skipped, within, total = 5 * USERS, 0, 0
+    # The last level goes on with the third one's load, so that it has no warm-up.
+    for begin, each in zip((skipped, skipped, skipped, 0), levels, strict=True):
+        rows = each.records.sort("due_ns").collect()[begin:]
+        table = each.calls.join(rows.lazy().select("seq"), on="seq", how="semi").collect()
+        good = (table["outcome"] == "ok") & (table["end_ns"] - table["start_ns"] <= 20_000_000)
+        failed = rows.filter(pl.col("outcome") == "http_error")["seq"]
+        alone = set(failed) - set(table.filter(pl.col("outcome") != "ok")["seq"])
+        within, total = within + int(good.sum()), total + table.height + len(alone)
+    assert (calls.requests, calls.missed, calls.unknown) == (total, total - within, 0)
+    assert runtime.requests == found.judged.requests < total
+    assert calls.low < calls.attainment < calls.high
+    alone_told = Levels([CALL], terms, USERS).judge(levels).judged.slos[0]
+    assert (alone_told.requests, alone_told.missed) == (calls.requests, calls.missed)
+
+
+def test_calls_that_nobody_marks_end_a_proof() -> None:
+    found = Levels([CALL], PLAIN, USERS).judge(row_of(2))
+    assert (found.ends, found.judged.verdict) == (True, "undecided")
+    assert found.judged.why == "no request has data for p90 llm_latency <= 20ms"
 
 
 def test_a_load_that_was_not_delivered_is_never_kept() -> None:

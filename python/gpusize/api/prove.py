@@ -309,10 +309,6 @@ def _provable(spec: RunSpec) -> list[Slo]:
         what = f"{mean} is about a mean, of which no share of requests can be bet on"
         raise UsageError(what, "slo", "ask for a percentile, as p95, or a share")
     slos = searched(as_slos(spec.slos), spec.natures)
-    todo = "prove runtime, service, ttft, itl_mean, or a share of outcomes"
-    inside = next((slo for slo in slos if slo.of_calls), None)
     if not slos:
         raise UsageError("a proof needs an SLO", "slo", "give one, as in --slo 'p95 runtime <= 10s'")
-    if inside is not None:
-        raise UsageError(f"{inside.metric} is about calls inside requests, and a proof is about requests", "slo", todo)
     return slos

@@ -48,12 +48,14 @@ def _side_rows(side: Side) -> list[tuple[str, str]]:
         if not each.requests:
             rows.append(("", clean(f"{each.slo}: {_none_counts(side)}", MOST_CHARS)))
             continue
-        shares = f"{percent_text(each.attainment)} of {count(each.requests)} requests"
+        shares = f"{percent_text(each.attainment)} of {count(each.requests)} {each.of}"
         unknown = f", {count(each.unknown)} of which do not tell" if each.unknown else ""
         # With fewer requests than are the least nothing is said: their interval would read as a verdict.
-        known = f"between {percent_text(each.low)} and {percent_text(each.high)} of all such requests"
-        bounds = known if side.judged.enough and each.blocks >= LEAST_BLOCKS else "too few to say of all such requests"
-        blocks = f"{count(each.blocks)} block{'' if each.blocks == 1 else 's'} of {count(each.block)} requests"
+        known = f"between {percent_text(each.low)} and {percent_text(each.high)} of all such {each.of}"
+        bounds = (
+            known if side.judged.enough and each.blocks >= LEAST_BLOCKS else f"too few to say of all such {each.of}"
+        )
+        blocks = f"{count(each.blocks)} block{'' if each.blocks == 1 else 's'} of {count(each.block)} {each.of}"
         rows.append(("", clean(f"{each.slo}: {shares} within{unknown}; {bounds}; {blocks}", MOST_CHARS)))
     # Where none counts, what is left out is said there.
     counted = any(each.requests for each in side.judged.slos)

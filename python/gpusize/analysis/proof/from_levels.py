@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpusize.analysis.delivery.delivery import delivery_of
 from gpusize.analysis.generator import generator_limits
-from gpusize.analysis.proof.judge import Judged, Part, Terms, judge
+from gpusize.analysis.proof.judge import Judged, Part, PartCalls, Terms, judge
 from gpusize.analysis.stop_cause import WHOLE
+from gpusize.records.calls import KEY, judged_calls
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import polars as pl
 
     from gpusize.analysis.level import LevelData
     from gpusize.analysis.slo import Slo
@@ -29,6 +32,10 @@ _GONE: Final = ("connect_error", "tls_error", "truncated", "protocol_error")
 """Outcomes that no server gives on purpose."""
 _OF_THE_LOAD: Final = ("count", "lateness", "order", "hosts", "little", "think")
 """Checks of delivery that count: whether as much was sent as was asked for, when it was."""
+
+
+_CALL_KEY: Final = tuple(name for name in KEY if name != "visit")
+"""What ties a call to its request within a visit."""
 
 
 class Evidence(NamedTuple):
@@ -69,7 +76,8 @@ class Levels:
     """Judges the levels of a run as they come. Each is read once.
 
     Args:
-        slos: on what each request has, as `gpusize.estimate.search.terms.searched` gives them; no means.
+        slos: on what each request has, as `gpusize.estimate.search.terms.searched` gives them, or on the calls inside
+            requests; no means.
         terms: what is promised.
         users: of a closed loop; None for an open one, of which as many count as are in flight on average.
     """
@@ -112,11 +120,18 @@ class Levels:
         import numpy as np
         import polars as pl
 
-        columns = {name for slo in self._slos for name in slo.columns} - {"outcome", "due_ns", "end_ns"}
-        marks = [slo.within_expr().cast(pl.Float64).alias(f"within_{k}") for k, slo in enumerate(self._slos)]
+        own = [slo for slo in self._slos if not slo.of_calls]
+        columns = {name for slo in own for name in slo.columns} - {"outcome", "due_ns", "end_ns"}
+        of_calls = level.calls is not None and len(own) < len(self._slos)
+        key = _CALL_KEY if of_calls else ()
+        unknown = pl.lit(None, pl.Float64)
+        marks = [
+            (unknown if slo.of_calls else slo.within_expr().cast(pl.Float64)).alias(f"within_{k}")
+            for k, slo in enumerate(self._slos)
+        ]
         frame = (
-            level.requests(*sorted(columns))
-            .select("due_ns", "end_ns", "outcome", *marks)
+            level.requests(*sorted({*columns, *key}))
+            .select("due_ns", "end_ns", "outcome", *key, *marks)
             .sort("due_ns", maintain_order=True)
             .collect(engine="streaming")
         )
@@ -133,12 +148,35 @@ class Levels:
         return _Seen(
             int(meta.get("start_ns") or 0),
             int(meta.get("close_ns") or meta.get("end_ns") or 0),
-            Part(within.reshape(len(self._slos), first), np.nan_to_num(runtime_s, nan=longest)),
+            Part(
+                within.reshape(len(self._slos), first),
+                np.nan_to_num(runtime_s, nan=longest),
+                self._calls(level.calls, rows) if of_calls and level.calls is not None else {},
+            ),
             bool(cancelled.any()),
             "; ".join(generator_limits(level)),
             "; ".join(late),
             _gone(frame["outcome"].cast(pl.String).to_list()),
         )
+
+    def _calls(self, every: pl.LazyFrame, rows: pl.DataFrame) -> dict[int, PartCalls]:
+        """The calls inside these requests, by the number of the SLO that is about them."""
+        import numpy as np
+        import polars as pl
+
+        places = rows.lazy().select(*_CALL_KEY).with_row_index("of")
+        calls = judged_calls(every, rows.lazy()).join(places, on=_CALL_KEY)
+        found = calls.sort("of", "start_ns", nulls_last=True, maintain_order=True).collect()
+        of = found["of"].to_numpy().astype(np.intp)
+        took_s = (found["end_ns"] - found["start_ns"]).cast(pl.Float64).fill_null(math.nan).to_numpy() / 1e9
+        # One without times is that of a request that failed: as long as the longest.
+        took_s = np.nan_to_num(took_s, nan=float(np.nanmax(took_s)) if np.isfinite(took_s).any() else 0.0)
+        told = {}
+        for k, slo in enumerate(self._slos):
+            if slo.of_calls:
+                within = found.select(slo.within_expr().cast(pl.Float64).fill_null(math.nan)).to_series().to_numpy()
+                told[k] = PartCalls(of, within, took_s)
+        return told
 
 
 def _gone(outcomes: Sequence[str]) -> str:
@@ -177,9 +215,26 @@ def _joined(seen: Sequence[_Seen]) -> list[Part]:
         Part(
             np.concatenate([one.part.within for one in group], axis=1),
             np.concatenate([one.part.runtime_s for one in group]),
+            _joined_calls([one.part for one in group]),
         )
         for group in found
     ]
+
+
+def _joined_calls(parts: Sequence[Part]) -> dict[int, PartCalls]:
+    """The calls of parts that follow each other; nothing of an SLO that a part has none for."""
+    import numpy as np
+
+    begins = np.cumsum([0, *(part.runtime_s.size for part in parts)])
+    found = {}
+    for number in parts[0].calls:
+        each = [part.calls.get(number) for part in parts]
+        known = [one for one in each if one is not None]
+        if len(known) == len(each):
+            of = [one.of + begin for one, begin in zip(known, begins, strict=False)]
+            arrays = (np.concatenate([getattr(one, name) for one in known]) for name in ("within", "took_s"))
+            found[number] = PartCalls(np.concatenate(of), *arrays)
+    return found
 
 
 def _in_flight(seen: Sequence[_Seen]) -> float:
@@ -199,6 +254,9 @@ def _believed(judged: Judged, seen: Sequence[_Seen], broken: str) -> tuple[Judge
     failed = _failure(seen, broken)
     if failed:
         return replace(judged, verdict="undecided", why=f"the target failed: {failed}"), True
+    silent = next((each for each in judged.slos if judged.requests and each.requests == each.unknown), None)
+    if silent is not None:
+        return replace(judged, why=f"no request has data for {silent.slo}"), True
     undelivered = [each.undelivered for each in seen if each.undelivered and not each.generator]
     if undelivered and judged.verdict == "kept":
         why = f"the load was not delivered: {undelivered[0]}"

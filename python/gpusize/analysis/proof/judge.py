@@ -9,7 +9,9 @@ together. Why it is done like this: docs/decisions/0043-proofs-by-betting.md.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from gpusize.analysis.proof.betting import Bets
@@ -17,12 +19,12 @@ from gpusize.analysis.proof.blocks import LEAST_BLOCKS, block_length, block_mean
 from gpusize.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Judged", "Part", "SloJudged", "Terms", "Verdict", "judge"]
+__all__ = ["Judged", "Part", "PartCalls", "SloJudged", "Terms", "Verdict", "judge"]
 
 Verdict = Literal["kept", "not kept", "undecided"]
 
@@ -71,6 +73,25 @@ class Terms:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
+class PartCalls(NamedTuple):
+    """The calls inside the requests of a part, request by request.
+
+    Attributes:
+        of: the place of its request, ascending; shape (n,).
+        within: 1 where a call kept the SLO and 0 where not; NaN where it does not tell. Likewise.
+        took_s: how long it took, seconds; likewise.
+    """
+
+    of: NDArray[np.intp]
+    within: NDArray[np.float64]
+    took_s: NDArray[np.float64]
+
+    def after(self, skipped: int) -> PartCalls:
+        """Those without the calls of the first requests, which count no more."""
+        kept = self.of >= skipped
+        return PartCalls(self.of[kept] - skipped, self.within[kept], self.took_s[kept])
+
+
 class Part(NamedTuple):
     """Requests of one load without a gap, in the order in which they were due.
 
@@ -79,10 +100,25 @@ class Part(NamedTuple):
             shape (SLOs, n).
         runtime_s: from when each was due to its end, seconds; what never ended counts as long as the longest.
             Shape (n,).
+        calls: by the number of its SLO, where that is about calls inside requests: then these are judged.
     """
 
     within: NDArray[np.float64]
     runtime_s: NDArray[np.float64]
+    calls: Mapping[int, PartCalls] = MappingProxyType({})
+
+    def after(self, skipped: int) -> Part:
+        """The part without its first requests."""
+        calls = {number: each.after(skipped) for number, each in self.calls.items()}
+        return Part(self.within[:, skipped:], self.runtime_s[skipped:], calls)
+
+    def told(self, number: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Which requests or calls kept an SLO, and how long they took; shape (n,) each."""
+        import numpy as np
+
+        calls = self.calls.get(number)
+        within, took_s = (self.within[number], self.runtime_s) if calls is None else (calls.within, calls.took_s)
+        return np.asarray(within, dtype=float), np.asarray(took_s, dtype=float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +132,12 @@ class SloJudged:
         attainment: the share that was measured; NaN for none.
         low: no lower share is believed, with ``alpha``, at whatever time one looks.
         high: no higher share is believed, with ``beta``.
-        requests: that count.
+        requests: that count; calls where the SLO is about those. So are the following.
         missed: of these, how many were not within the bound.
         unknown: how many do not tell; against "kept" they count as missed, against "not kept" as within.
         block: requests in a block.
         blocks: how many there are.
+        of: ``requests`` or ``calls``.
     """
 
     slo: str
@@ -114,6 +151,7 @@ class SloJudged:
     unknown: int
     block: int
     blocks: int
+    of: str = "requests"
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types."""
@@ -168,18 +206,15 @@ def judge(
         in_flight: requests in a round: the users, or those in flight at the rate.
         blocks: least length of a block by SLO, from an earlier look.
     """
-    import numpy as np
-
     skipped = math.ceil(terms.warmup_rounds * in_flight)
-    counted = [Part(each.within[:, skipped:], each.runtime_s[skipped:]) for each in parts]
+    counted = [each.after(skipped) for each in parts]
     counted = [each for each in counted if each.runtime_s.size]
     requests = sum(each.runtime_s.size for each in counted)
     warmup = sum(min(skipped, each.runtime_s.size) for each in parts)
     least = math.ceil(terms.least_rounds * in_flight)
     enough = requests >= max(least, LEAST_BLOCKS)
-    runtimes = [np.asarray(each.runtime_s, dtype=float) for each in counted]
     found = tuple(
-        _one(k, text, share, counted, runtimes, terms, len(slos), (blocks or {}).get(k, 1), enough=enough)
+        _one(k, text, share, counted, terms, len(slos), (blocks or {}).get(k, 1), enough=enough)
         for k, (text, share) in enumerate(slos)
     )
     verdict, why, settled = _together(found, terms)
@@ -193,7 +228,6 @@ def _one(
     text: str,
     share: float,
     parts: Sequence[Part],
-    runtimes: Sequence[NDArray[np.float64]],
     terms: Terms,
     several: int,
     least: int,
@@ -202,13 +236,13 @@ def _one(
 ) -> SloJudged:
     import numpy as np
 
-    told = [np.asarray(each.within[k], dtype=float) for each in parts]
+    told, took = [each.told(k)[0] for each in parts], [each.told(k)[1] for each in parts]
     worst = [np.nan_to_num(each, nan=0.0) for each in told]
     best = [np.nan_to_num(each, nan=1.0) for each in told]
     requests = sum(each.size for each in told)
     unknown = sum(int(np.isnan(each).sum()) for each in told)
     good = sum(int(each.sum()) for each in worst)
-    length = block_length(worst, runtimes, least)
+    length = block_length(worst, took, least)
     low_means = block_means(worst, length)
     low = Bets(low_means).low(terms.alpha)
     # One SLO that is said to be missed is enough for a wrong "not kept": they share beta.
@@ -221,8 +255,9 @@ def _one(
             verdict = "not kept"
     judged = requests - unknown
     attainment = good / judged if judged else math.nan
+    of = "calls" if any(k in each.calls for each in parts) else "requests"
     return SloJudged(text, share, verdict, attainment, low, high, requests, judged - good, unknown, length,
-                     int(low_means.size))  # fmt: skip
+                     int(low_means.size), of)  # fmt: skip
 
 
 def _later(parts: Sequence[NDArray[np.float64]]) -> float:
@@ -237,9 +272,9 @@ def _later(parts: Sequence[NDArray[np.float64]]) -> float:
 def _open_text(each: SloJudged) -> str:
     """What is known of an SLO without a verdict; where its bounds alone would be one, why they are none."""
     if each.blocks < LEAST_BLOCKS:
-        blocks = f"{each.blocks} block{'' if each.blocks == 1 else 's'} of {each.block:,} requests"
+        blocks = f"{each.blocks} block{'' if each.blocks == 1 else 's'} of {each.block:,} {each.of}"
         return (
-            f"{each.slo}: {100 * each.attainment:.4g} % of the requests so far are within, "
+            f"{each.slo}: {100 * each.attainment:.4g} % of the {each.of} so far are within, "
             f"{100 * each.share:.6g} % are asked for, but what happens to one tells of the next ones, so that they "
             f"count as {blocks}, and {LEAST_BLOCKS} are the least: measure for longer"
         )
@@ -247,14 +282,14 @@ def _open_text(each: SloJudged) -> str:
         f"between {100 * each.low:.4g} and {100 * each.high:.4g} % are within {each.slo}, "
         f"{100 * each.share:.6g} % are asked for"
     )
-    return f"{text}, of the later half of the requests fewer are" if each.low >= each.share else text
+    return f"{text}, of the later half of the {each.of} fewer are" if each.low >= each.share else text
 
 
 def _together(found: Sequence[SloJudged], terms: Terms) -> tuple[Verdict, str, bool]:
     missed = [each for each in found if each.verdict == "not kept"]
     if missed:
         worst = min(missed, key=lambda each: each.high - each.share)
-        what = f"at most {100 * worst.high:.4g} % of the requests are within {worst.slo}"
+        what = f"at most {100 * worst.high:.4g} % of the {worst.of} are within {worst.slo}"
         return "not kept", f"{what}, {100 * worst.share:.6g} % are asked for", False
     if found and all(each.verdict == "kept" for each in found):
         text = "; ".join(f"at least {100 * each.low:.4g} % are within {each.slo}" for each in found)
