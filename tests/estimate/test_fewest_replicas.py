@@ -161,3 +161,12 @@ def test_part_of_a_user_has_sides_too(users):
     tight = math.log(users / 10) + 0.3 * NormalDist().inv_cdf(TARGET) - 0.5
     assert counter.carried(1, tight) is None
     assert counter.sides(1, 0.1)[0] == pytest.approx(0.1, abs=0.02)
+
+
+@pytest.mark.parametrize("power", [1e-9, 1e-6, 1e-3])
+def test_times_that_hardly_grow_leave_the_ends_open(power: float) -> None:
+    """The line through two loads meets the bounds at none that a double holds."""
+    for replicas in (1, 3):
+        counter = counter_of(Lognormal(power, spread=0.05), 300)
+        less, more = counter.sides(replicas, 0.2)
+        assert not (less < 0 or more < 0)

@@ -251,7 +251,8 @@ class Counter:
             rise = known[pair[-1]] - known[pair[0]]
             slope = rise / math.log(pair[-1] / pair[0]) if len(pair) == 2 and math.isfinite(rise) and rise > 0 else 1.0
             away = BEYOND * abs(reach - known[edge]) / slope if math.isfinite(known[edge]) else step
-            move = max(2 * CLOSE, min(step, away))
+            # From one end of what is looked at to the other, at most: slopes may be as small as chance makes them.
+            move = max(2 * CLOSE, min(step, away, 2 * math.log(FAR)))
             step *= 2
             load = edge * math.exp(move if up else -move)
             if self.asked.users is not None:
