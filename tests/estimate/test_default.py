@@ -352,3 +352,9 @@ def test_an_slo_that_asks_for_slow_requests_is_asked_about(levels, op):
     assert (found.gpus, found.gpus_low) == (None, None)
     meant = op.replace(">", "<")
     assert f"did you mean p95 runtime {meant} 8s?" in found.reason
+
+
+@pytest.mark.parametrize("users,follow", [(2, (1,)), (3, (1, 2)), (12, (3, 6))])
+def test_below_a_smallest_load_that_misses_only_smaller_ones_are_named(levels, users, follow):
+    found = ask([level(users, requests=200)], [Slo.parse("p95 runtime <= 1s")])
+    assert (found.gpus, found.next_levels) == (None, follow)

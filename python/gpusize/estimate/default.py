@@ -293,7 +293,7 @@ def _beside(usable: Sequence[LevelData], question: Question) -> tuple[int, ...]:
     if not at:
         return _next(usable)
     if any(lv.met(slo) is False for lv in usable for slo in question.slos if lv.concurrency == at[0]):
-        return (max(1, at[0] // 4), max(2, at[0] // 2))
+        return tuple(users for users in (max(1, at[0] // 4), max(2, at[0] // 2)) if users < at[0])
     return (2 * at[-1], 4 * at[-1])
 
 
