@@ -12,7 +12,7 @@ from gpusize.analysis.windows import intervals
 from gpusize.records.calls import LLM, span_dtypes
 from gpusize.records.schema import outcome_dtype, record_dtypes
 
-__all__ = ["level_of"]
+__all__ = ["calls_table", "level_of"]
 
 
 def level_of(visit: int, users: int, found: Sequence[Drawn], *, pause_s: float, calls: bool) -> LevelData:
@@ -26,8 +26,8 @@ def level_of(visit: int, users: int, found: Sequence[Drawn], *, pause_s: float, 
         calls: whether the calls inside requests are stored.
     """
     ended = [each for each in found if each.end_s == each.end_s]
-    due = [round(each.due_s * 1e9) + 1_000 for each in ended]
-    end = [round(each.end_s * 1e9) + 1_000 for each in ended]
+    due = [_ns(each.due_s) for each in ended]
+    end = [_ns(each.end_s) for each in ended]
     known = {name: pl.Series(due) for name in ("due_ns", "fired_ns", "sent_ns")}
     known |= {name: pl.Series(end) for name in ("first_byte_ns", "end_ns")}
     known |= {"seq": pl.Series(range(len(ended))), "outcome": pl.Series(["ok"] * len(ended), dtype=outcome_dtype())}
@@ -63,20 +63,28 @@ def level_of(visit: int, users: int, found: Sequence[Drawn], *, pause_s: float, 
 
 def _spans(ended: Sequence[Drawn]) -> pl.DataFrame:
     rows = [(seq, number, *call) for seq, each in enumerate(ended) for number, call in enumerate(each.calls)]
-    seq, number, begin_s, end_s = zip(*rows, strict=True)
-    known = {
-        "seq": seq,
-        "call": number,
-        "start_ns": [round(each * 1e9) + 1_000 for each in begin_s],
-        "end_ns": [round(each * 1e9) + 1_000 for each in end_s],
-        "kind": [LLM] * len(rows),
-    }
+    return calls_table([(seq, number, _ns(begin_s), _ns(end_s)) for seq, number, begin_s, end_s in rows])
+
+
+def _ns(at_s: float) -> int:
+    return round(at_s * 1e9) + 1_000
+
+
+def calls_table(rows: Sequence[tuple[int, int, int, int]], outcomes: Sequence[str] | None = None) -> pl.DataFrame:
+    """Calls of language models as a run stores them.
+
+    Args:
+        rows: of each the number of its request, its own within that, its beginning and its end in nanoseconds.
+        outcomes: likewise; None: all ended well.
+    """
+    known = dict(zip(("seq", "call", "start_ns", "end_ns"), zip(*rows, strict=True), strict=True))
     zeros = {"visit", "stream", "attempt", "domain"}
     columns = [
         pl.Series(name, known[name], dtype=dtype)
         if name in known
         else pl.repeat(0 if name in zeros else None, len(rows), dtype=dtype, eager=True).alias(name)
         for name, dtype in span_dtypes().items()
-        if name != "outcome"
+        if name not in ("outcome", "kind")
     ]
-    return pl.DataFrame([*columns, pl.Series("outcome", ["ok"] * len(rows), dtype=outcome_dtype())])
+    named = pl.Series("outcome", outcomes or ["ok"] * len(rows), dtype=outcome_dtype())
+    return pl.DataFrame([*columns, pl.repeat(LLM, len(rows), eager=True).alias("kind"), named])

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import polars as pl
 import pytest
 
 from gpusize.analysis.level import LevelData
@@ -17,6 +18,7 @@ from gpusize.estimate.search.planner import Chosen, Over, Planner
 from gpusize.estimate.search.result import found_of
 from gpusize.estimate.search.visits import of_part, owed, visits_of
 from gpusize.estimate.twin.visit_data import Objective
+from gpusize.records.schema import outcome_dtype
 from gpusize.report.summary.search_text import ended_text, found_text
 from tests.estimate import virtual
 
@@ -149,6 +151,19 @@ def test_a_search_for_what_no_request_has_ends_with_its_first_level() -> None:
         assert (found.capacity, found.low, found.high, found.slo) == (None, 0.0, None, str(slo))
         assert found_text(found) == "no load is known to be within p95 ttft <= 1s; no request has data for it"
         assert ended_text(found).startswith("no request has data for p95 ttft <= 1s")
+
+
+def test_requests_that_all_fail_before_any_call_are_misses_and_no_silence() -> None:
+    """Of a workflow whose model is down: none of its calls was ever marked."""
+
+    def failing(number: int, chosen: Chosen) -> LevelData:
+        made = cluster(number, chosen)
+        assert made.records is not None
+        failed = made.records.with_columns(pl.lit("http_error").cast(outcome_dtype()).alias("outcome"))
+        return replace(made, records=failed)
+
+    chosen, _, over = search(Adaptive(), failing, Slo.parse("p95 llm_latency <= 1s"))
+    assert ([each.look.users for each in chosen], over) == ([1, 1], Over("single"))
 
 
 def test_a_single_user_who_misses_is_tried_once_more() -> None:

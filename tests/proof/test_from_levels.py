@@ -10,12 +10,12 @@ import numpy as np
 import polars as pl
 import pytest
 
+from benches.estimates.agent_levels import calls_table
 from gpusize.analysis.level import LevelData
 from gpusize.analysis.proof.from_levels import Evidence, Levels
 from gpusize.analysis.proof.judge import Terms
 from gpusize.analysis.slo import Slo
-from gpusize.records.calls import LLM, span_dtypes
-from gpusize.records.schema import OUTCOMES, outcome_dtype
+from gpusize.records.schema import OUTCOMES
 from tests.analysis.synthetic import closed, level
 
 SLO = Slo.parse("p95 runtime <= 100ms")
@@ -122,26 +122,15 @@ def with_calls(found: LevelData) -> LevelData:
     assert found.records is not None
     rows = found.records.collect()
     rng = np.random.default_rng(found.visit)
-    every: list[tuple[Any, ...]] = []
+    every: list[tuple[int, int, int, int]] = []
+    outcomes: list[str] = []
     for seq, due_ns, outcome in zip(rows["seq"], rows["due_ns"], rows["outcome"], strict=True):
         for number in range(int(rng.integers(0, 4))):
             begin_ns = due_ns + 1_000_000 * number
             failed = outcome == "ok" and rng.random() < 0.02
-            took_ns = int(rng.integers(1, 22)) * 1_000_000
-            every.append((seq, number, begin_ns, begin_ns + took_ns, "http_error" if failed else "ok"))
-    places, numbers, begin, end, outcomes = zip(*every, strict=True)
-    known: dict[str, Sequence[Any]] = {"seq": places, "call": numbers, "start_ns": begin, "end_ns": end}
-    known["kind"] = [LLM] * len(every)
-    zeros = {"visit", "stream", "attempt", "domain"}
-    columns = [
-        pl.Series(name, known[name], dtype=dtype)
-        if name in known
-        else pl.repeat(0 if name in zeros else None, len(every), dtype=dtype, eager=True).alias(name)
-        for name, dtype in span_dtypes().items()
-        if name != "outcome"
-    ]
-    frame = pl.DataFrame([*columns, pl.Series("outcome", outcomes, dtype=outcome_dtype())])
-    return replace(found, calls=frame.lazy())
+            every.append((seq, number, begin_ns, begin_ns + int(rng.integers(1, 22)) * 1_000_000))
+            outcomes.append("http_error" if failed else "ok")
+    return replace(found, calls=calls_table(every, outcomes).lazy())
 
 
 def test_calls_are_counted_as_levels_judge_them() -> None:

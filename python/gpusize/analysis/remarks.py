@@ -94,11 +94,11 @@ def _call_remarks(level: LevelData) -> list[str]:
     """Whether some requests have no call of a language model, where others have."""
     import polars as pl
 
-    from gpusize.records.calls import KEY
+    from gpusize.records.calls import WITHIN_VISIT
 
     if level.calls is None:
         return []
-    key = [name for name in KEY if name != "visit"]
+    key = WITHIN_VISIT
     ok = level.ok().select(key)
     without = ok.join(level.calls.select(key), on=key, how="anti").select(pl.len()).collect().item()
     answered = ok.select(pl.len()).collect(engine="streaming").item()

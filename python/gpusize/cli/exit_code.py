@@ -57,10 +57,10 @@ def _nothing(result: Result, estimates: Sequence[Estimate], failed: str, *, meas
     """Why there is no answer at all; empty where there is one, or none was asked for."""
     if result.search is not None and result.search.reason == "single":
         return f"a single user misses {' and '.join(map(str, result.slos))} already"
-    if result.search is not None and result.search.reason == "silent":
-        return f"no request has data for {result.search.slo}"
     if failed and not (estimates and estimates[0].answered):
         return failed
+    if result.search is not None and result.search.reason == "silent":
+        return f"no request has data for {result.search.slo}"
     if not measured:
         return "no level was measured to its end"
     if estimates and not estimates[0].answered:

@@ -65,9 +65,10 @@ def cannot(levels: Sequence[LevelData], question: Question) -> str | None:
 
 def untold(levels: Sequence[LevelData], question: Question) -> str | None:
     """That no request has what an SLO is about, which no further load changes; None where some have it, or may have."""
-    if any(level.imported for level in levels):
+    done = [level for level in levels if level.state == "done"]
+    if not done or any(level.imported for level in levels):
         return None
-    slo = next((slo for slo in question.slos if all(level.met(slo) is None for level in levels)), None)
+    slo = next((slo for slo in question.slos if all(level.met(slo) is None for level in done)), None)
     if slo is None:
         return None
     calls = "; gpusize.call and --llm-proxy tell of the calls inside requests" if slo.of_calls else ""

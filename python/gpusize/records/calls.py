@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-__all__ = ["KEY", "LLM", "judged_calls", "llm_calls", "scan_calls", "span_dtypes", "write_spans"]
+__all__ = ["KEY", "LLM", "WITHIN_VISIT", "judged_calls", "llm_calls", "scan_calls", "span_dtypes", "write_spans"]
 
 LLM: Final = "llm"
 """The kind of a call of a language model."""
 
 KEY: Final = ("visit", "stream", "seq", "attempt")
 """What ties a call to its request's record."""
+WITHIN_VISIT: Final = KEY[1:]
+"""The same among the requests of one visit."""
 
 PART_ROWS: Final = 1 << 18
 
@@ -143,7 +145,7 @@ def judged_calls(calls: pl.LazyFrame, records: pl.LazyFrame) -> pl.LazyFrame:
     """
     import polars as pl
 
-    key = [name for name in KEY if name != "visit"]
+    key = WITHIN_VISIT
     kept = calls.join(records.select(key), on=key, how="semi")
     failed = kept.filter(~pl.col("outcome").is_in(["ok", "cancelled"])).select(key)
     bad = records.filter(~pl.col("outcome").is_in(["ok", "cancelled"])).select(*key, "outcome")

@@ -10,7 +10,7 @@ from gpusize.analysis.delivery.delivery import delivery_of
 from gpusize.analysis.generator import generator_limits
 from gpusize.analysis.proof.judge import Judged, Part, PartCalls, Terms, judge
 from gpusize.analysis.stop_cause import WHOLE
-from gpusize.records.calls import KEY, judged_calls
+from gpusize.records.calls import WITHIN_VISIT, judged_calls
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,10 +32,6 @@ _GONE: Final = ("connect_error", "tls_error", "truncated", "protocol_error")
 """Outcomes that no server gives on purpose."""
 _OF_THE_LOAD: Final = ("count", "lateness", "order", "hosts", "little", "think")
 """Checks of delivery that count: whether as much was sent as was asked for, when it was."""
-
-
-_CALL_KEY: Final = tuple(name for name in KEY if name != "visit")
-"""What ties a call to its request within a visit."""
 
 
 class Evidence(NamedTuple):
@@ -123,7 +119,7 @@ class Levels:
         own = [slo for slo in self._slos if not slo.of_calls]
         columns = {name for slo in own for name in slo.columns} - {"outcome", "due_ns", "end_ns"}
         of_calls = level.calls is not None and len(own) < len(self._slos)
-        key = _CALL_KEY if of_calls else ()
+        key = WITHIN_VISIT if of_calls else ()
         unknown = pl.lit(None, pl.Float64)
         marks = [
             (unknown if slo.of_calls else slo.within_expr().cast(pl.Float64)).alias(f"within_{k}")
@@ -164,8 +160,8 @@ class Levels:
         import numpy as np
         import polars as pl
 
-        places = rows.lazy().select(*_CALL_KEY).with_row_index("of")
-        calls = judged_calls(every, rows.lazy()).join(places, on=_CALL_KEY)
+        places = rows.lazy().select(*WITHIN_VISIT).with_row_index("of")
+        calls = judged_calls(every, rows.lazy()).join(places, on=WITHIN_VISIT)
         found = calls.sort("of", "start_ns", nulls_last=True, maintain_order=True).collect()
         of = found["of"].to_numpy().astype(np.intp)
         took_s = (found["end_ns"] - found["start_ns"]).cast(pl.Float64).fill_null(math.nan).to_numpy() / 1e9

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from gpusize.records.calls import KEY, judged_calls
+from gpusize.records.calls import WITHIN_VISIT, judged_calls
 
 if TYPE_CHECKING:
     import numpy as np
@@ -130,14 +130,14 @@ def calls_of(visit: LevelData, records: pl.DataFrame, zero_ns: int) -> Calls | N
 
     Args:
         visit: not pooled.
-        records: its requests in the order of ``Observed``, with the columns of ``records.calls.KEY``.
+        records: its requests in the order of ``Observed``, with the columns of ``records.calls.WITHIN_VISIT``.
         zero_ns: what times count from.
     """
     import polars as pl
 
     if visit.calls is None:
         return None
-    key = [name for name in KEY if name != "visit"]
+    key = WITHIN_VISIT
     places = records.lazy().select(*key).with_row_index("of")
     every = visit.calls.filter(pl.col("outcome") == "ok").select(*key, "start_ns", "end_ns", "domain")
     timed = (pl.col("end_ns") > pl.col("start_ns")) & (pl.col("domain") == SAME_CLOCK)
@@ -161,7 +161,7 @@ def judged_by_call(
 
     Args:
         visit: not pooled.
-        records: its requests in the order of ``Observed``, with the columns of ``records.calls.KEY``.
+        records: its requests in the order of ``Observed``, with the columns of ``records.calls.WITHIN_VISIT``.
         observed: its requests.
         zero_ns: what times count from.
         objectives: of those on calls the values are told.
@@ -170,10 +170,11 @@ def judged_by_call(
     import polars as pl
 
     if visit.calls is None:
-        return None
-    key = [name for name in KEY if name != "visit"]
-    places = records.lazy().select(*key).with_row_index("of")
-    found = judged_calls(visit.calls, records.lazy()).join(places, on=key).collect()
+        # Where no request ended well each is a miss, as one is that failed although none of its calls did.
+        missed = np.where((records["outcome"] == "cancelled").to_numpy(), np.nan, np.inf)
+        return None if observed.ok.any() else replace(observed, values=np.tile(missed, (len(objectives), 1)))
+    places = records.lazy().select(*WITHIN_VISIT).with_row_index("of")
+    found = judged_calls(visit.calls, records.lazy()).join(places, on=WITHIN_VISIT).collect()
     if not found.height:
         return None
     of = found["of"].to_numpy().astype(int)
