@@ -81,7 +81,11 @@ class Slo:
         return self.kind != "share" and METRICS[self.metric].table == "calls"
 
     def of_request(self, nature: str | None) -> Slo:
-        """The same in terms of a request that is itself a call of ``nature``; as it is where it is none."""
+        """The same in terms of a request that is itself the call which it is about.
+
+        Args:
+            nature: what a request is, such as ``language_model``; None, or another one: the SLO stays as it is.
+        """
         return self if self.kind == "share" else replace(self, metric=of_request(self.metric, nature))
 
     @property
