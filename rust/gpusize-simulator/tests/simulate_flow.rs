@@ -314,7 +314,8 @@ fn a_task_without_a_request_takes_its_time_and_no_server() {
 fn requests_of_tasks_have_their_times_in_the_row_of_their_task() {
     // Two that share a server: the first is alone for a second, then both for two, and so on; by hand.
     let tasks = Tasks { requests: &[2], before_ns: &[0, S], after_ns: &[0] };
-    let beside = FlowBeside { sizes: &[1.0, 2.0], tasks: Some(tasks), due_ns: Some(&[0, S / 2]), ..FlowBeside::default() };
+    let beside =
+        FlowBeside { sizes: &[1.0, 2.0], tasks: Some(tasks), due_ns: Some(&[0, S / 2]), ..FlowBeside::default() };
     let load = Load { arrivals: Arrivals::Plan, ..Load::closed(1, 1) };
     let found = run_flow(&FlowConfig::new(vec![1.0]), &load, beside).expect("a run").columns;
     assert_eq!(found.calls, [2, 2]);

@@ -138,20 +138,7 @@ impl From<Columns> for FlowColumns {
         let Columns { user, warmup, gpu, due_ns, sent_ns, start_ns, end_ns, outcome, .. } = columns;
         let (size, active_at_arrival) = (columns.prompt_tokens, columns.tokens_out);
         let (calls_ns, calls) = Default::default();
-        Self {
-            user,
-            warmup,
-            gpu,
-            due_ns,
-            sent_ns,
-            start_ns,
-            end_ns,
-            size,
-            active_at_arrival,
-            outcome,
-            calls_ns,
-            calls,
-        }
+        Self { user, warmup, gpu, due_ns, sent_ns, start_ns, end_ns, size, active_at_arrival, outcome, calls_ns, calls }
     }
 }
 
