@@ -186,7 +186,7 @@ def test_a_request_that_is_a_models_call_has_its_service_time_for_latency(levels
     """As the same bound on the service time is answered, whatever else is asked."""
     api = [replace(each, source={"targets": [{"api": "openai-chat"}]}) for each in levels]
     others = [Slo.parse("p95 ttft <= 1s")]
-    for more, together in (([], False), (others, False), (others, True)):
+    for more, together in (([], False), (others, True)):
         found, plain = (ask(api, [slo, *more], together=together) for slo in (LATENCY, Slo.parse("p95 service <= 8s")))
         assert (found.method, found.fallback) == ("twin", None)
         assert (found.gpus, found.gpus_low, found.gpus_high) == (plain.gpus, plain.gpus_low, plain.gpus_high)

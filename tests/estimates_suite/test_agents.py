@@ -38,7 +38,7 @@ from gpusize.records.schema import outcome_dtype
 from gpusize.report.summary.columns import users_by_level
 from gpusize.report.summary.words import next_text
 
-NUMBERS = (0, 2, 4, 5, 8, 9)
+NUMBERS = (0, 4, 8, 9)
 SLO = Slo.parse("p95 runtime <= 2s")
 LATENCY = Slo.parse("p95 llm_latency <= 500ms")
 
@@ -52,7 +52,7 @@ def test_a_world_of_the_suite_gets_the_right_answer(number: int) -> None:
     assert (found.low or 1) <= found.true <= (found.high or math.inf), found
 
 
-@pytest.mark.parametrize("number", [1, 3, 6])
+@pytest.mark.parametrize("number", [3, 6])
 def test_a_bound_on_calls_gets_the_right_answer(number: int) -> None:
     found = judge(draw(SEED, number, "llm_latency"))
     assert found is not None
