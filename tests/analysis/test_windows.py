@@ -222,6 +222,18 @@ def test_little_counts_think_time():
     assert check(level(8, columns, duration_s=4)).status == "flagged"
 
 
+def test_who_is_cut_off_at_the_end_did_not_pause():
+    """Other tools give no end of what they cut off; it was in flight, and nobody thought meanwhile."""
+    columns = closed(8, lambda k: 50 * MS, duration_ns=4000 * MS)
+    cancelled = OUTCOMES.index("cancelled")
+    ends = [None if end >= 5000 * MS else end for end in columns["end_ns"]]
+    assert ends.count(None) == 8
+    lost = {**columns, "end_ns": ends, "outcome": [cancelled if end is None else 0 for end in ends]}
+    found = check(level(8, lost, duration_s=4))
+    assert found.status == "ok"
+    assert found.in_flight == pytest.approx(8)
+
+
 @pytest.mark.parametrize("passes, status", [(2, "not checkable"), (3, "not checkable"), (5, "ok")])
 def test_little_needs_a_few_rounds(passes, status):
     lv = level(4, closed(4, lognormal_ns(3, 50 * MS, 0.2), count=4 * passes), passes=passes)

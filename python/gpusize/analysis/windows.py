@@ -182,7 +182,10 @@ def littles_law(meta: Mapping[str, Any], records: pl.LazyFrame, window: tuple[in
     end_ns = min(window[1], int(last))
     inside = pl.min_horizontal(end.fill_null(end_ns), pl.lit(end_ns)) - pl.max_horizontal(sent, pl.lit(start_ns))
     pause_ns = round(think[0] * NS_PER_S)
-    paused = pl.min_horizontal(end + pause_ns, pl.lit(end_ns)) - pl.max_horizontal(end, pl.lit(start_ns))
+    # Whose end is not known did not pause; the least of nothing and a number would be the number.
+    paused = pl.when(end.is_not_null()).then(
+        pl.min_horizontal(end + pause_ns, pl.lit(end_ns)) - pl.max_horizontal(end, pl.lit(start_ns))
+    )
     busy_ns, paused_ns, begun = (
         sampled * int(value or 0)
         for value in records.filter(sent.is_not_null())
