@@ -111,6 +111,56 @@ def test_without_rows_there_are_its_own_figures(tmp_path: Path, folder: Path):
     assert (row["n"], row["errors"]) == (told["request_count"]["avg"] + told["error_request_count"]["avg"], 2)
 
 
+def test_a_sweep_stands_in_the_order_in_which_it_was_measured(tmp_path: Path):
+    """By name ``c16`` would stand before ``c2``."""
+    for name, users, began in (("c16", 16, "2026-11-20T10:07:00"), ("c2", 2, "2026-11-20T10:05:00")):
+        to = Path(shutil.copytree(FIXTURES / "closed", tmp_path / "sweep" / name))
+        told = summary_of("closed")
+        [phase] = [each for each in told["input_config"]["phases"] if each["kind"] == "profiling"]
+        phase["concurrency"] = users
+        (to / SUMMARY).write_text(json.dumps({**told, "start_time": began}))
+    levels = gpusize.read(tmp_path / "sweep", tmp_path / "runs").levels
+    assert [level.concurrency for level in levels] == [2, 16]
+
+
+def test_tokens_are_the_servers_own_where_a_row_has_them(tmp_path: Path, folder: Path):
+    """AIPerf's own tokenizer need not be the model's."""
+    rows = [json.loads(line) for line in (folder / ROWS).read_text().splitlines()]
+    for row in rows:
+        row["metrics"]["output_sequence_length"] = {"value": 500, "unit": "tokens"}
+        row["metrics"] |= {"usage_completion_tokens": {"value": 7, "unit": "tokens"}}
+    (folder / ROWS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    [level] = gpusize.read(folder, tmp_path / "runs").levels
+    assert level.ok().select(pl.col("tokens_out").unique()).collect()["tokens_out"].to_list() == [7]
+
+
+def test_a_count_that_differs_is_said_to_be_the_files(tmp_path: Path, folder: Path):
+    rows = [json.loads(line) for line in (folder / ROWS).read_text().splitlines()]
+    for row in rows:
+        for tag in ("usage_completion_tokens", "output_token_count"):
+            row["metrics"].pop(tag, None)
+        row["metrics"]["output_sequence_length"] = {"value": 500, "unit": "tokens"}
+    (folder / ROWS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    [summary] = gpusize.read(folder, tmp_path / "runs").summary.iter_rows(named=True)
+    [alert] = [alert for alert in summary["alerts"] if "counts of tokens differ" in alert]
+    assert "500 as the file says per request" in alert
+    assert "usage" not in alert
+
+
+def test_pauses_between_turns_are_said(tmp_path: Path, folder: Path):
+    told = summary_of("closed")
+    told["input_config"]["datasets"] = [{"turns": {"mean": 3.0}, "turn_delay": {"mean": 300.0}}]
+    (folder / SUMMARY).write_text(json.dumps(told))
+    [row] = gpusize.read(folder, tmp_path / "runs").summary.iter_rows(named=True)
+    assert any("paused for 300 ms on average between the turns" in alert for alert in row["alerts"])
+
+
+def test_a_folder_of_rows_alone_was_broken_off(tmp_path: Path, folder: Path):
+    (folder / SUMMARY).unlink()
+    with pytest.raises(StoreError, match=r"nothing says which load was asked for.*did not come to its end"):
+        import_aiperf(folder, tmp_path / "runs")
+
+
 def test_rows_alone_do_not_say_the_load(tmp_path: Path, folder: Path):
     (folder / SUMMARY).unlink()
     with pytest.raises(StoreError, match="the load that was asked for"):

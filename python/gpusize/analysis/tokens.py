@@ -29,7 +29,8 @@ class TokenCounts(NamedTuple):
         events_mean: stream events with content, of streamed answers.
         dataset_mean: what the dataset says, by its tokenizer or its file: length of the prompt, or of the answer that
             was asked for or recorded.
-        usage_mean: what the server reported.
+        usage_mean: what the server reported; of another tool's requests what that tool's file says.
+        by: whose count that is, in words.
     """
 
     name: str
@@ -37,6 +38,7 @@ class TokenCounts(NamedTuple):
     events_mean: float | None
     dataset_mean: float | None
     usage_mean: float | None
+    by: str = "by the server's usage"
 
     @property
     def events_off(self) -> float | None:
@@ -76,7 +78,7 @@ class TokenCounts(NamedTuple):
         named = (
             ("events with content", self.events_mean),
             ("by the dataset", self.dataset_mean),
-            ("by the server's usage", self.usage_mean),
+            (self.by, self.usage_mean),
         )
         said = ", ".join(f"{mean:.4g} {name}" for name, mean in named if mean is not None)
         return f"{self.name} tokens: {said} per request"
@@ -84,7 +86,12 @@ class TokenCounts(NamedTuple):
 
 def token_counts(level: LevelData) -> list[TokenCounts]:
     """The counts of each side that has at least two; empty for an import. Of a sampled level, over its rows."""
-    return [] if level.imported else list(level.kept.once("tokens", lambda: _counts(level)))
+    if level.imported:
+        return []
+    found = level.kept.once("tokens", lambda: _counts(level))
+    # Only a level that was made of another tool's requests says whether their due times are known.
+    others = any("due_known" in visit.meta for visit in level.visits())
+    return [each._replace(by="as the file says") for each in found] if others else list(found)
 
 
 def _counts(level: LevelData) -> list[TokenCounts]:

@@ -39,11 +39,12 @@ _FAR_NS: Final = 1 << 61
 _MOST_COUNT: Final = 1 << 32
 _LANGUAGE: Final = ("chat", "completions", "responses")
 _COUNTS: Final = {
-    "tokens_in": "input_sequence_length",
-    "tokens_out": "output_sequence_length",
-    "tokens_cached": "usage_prompt_cache_read_tokens",
-    "tokens_reasoning": "reasoning_token_count",
+    "tokens_in": ("usage_prompt_tokens", "input_sequence_length"),
+    "tokens_out": ("usage_completion_tokens", "output_sequence_length"),
+    "tokens_cached": ("usage_prompt_cache_read_tokens",),
+    "tokens_reasoning": ("reasoning_token_count",),
 }
+"""The server's usage, where a row has it; else AIPerf's count by its own tokenizer."""
 _FIGURES: Final = {"request_latency": "service", "time_to_first_token": "ttft_sent", "inter_chunk_latency": "itl"}
 _FROM_DUE: Final = {"service": "runtime", "ttft_sent": "ttft"}
 _QUANTILES: Final = ("p50", "p90", "p95", "p99")
@@ -89,6 +90,9 @@ def import_aiperf(path: Path, out_dir: Path, gpus: int = 0) -> Imported:
     if path.is_file():
         pairs = [_pair(path)]
     if not pairs:
+        if (path / ROWS).is_file():
+            why = f"no {SUMMARY} in it, so that nothing says which load was asked for"
+            raise StoreError(why, str(path), "AIPerf did not come to its end: measure that again")
         raise StoreError(f"no {SUMMARY} in it", str(path), "give AIPerf's artifact folder")
     digest = hashlib.sha256()
     for file in itertools.chain(*pairs):
@@ -99,7 +103,7 @@ def import_aiperf(path: Path, out_dir: Path, gpus: int = 0) -> Imported:
     run = f"aiperf-{digest.hexdigest()[:12]}-{gpus}gpu"
     if (before := imported_before(out_dir, run)) is not None:
         return before
-    benchmarks = [_Benchmark(*pair) for pair in pairs]
+    benchmarks = _in_order([_Benchmark(*pair) for pair in pairs])
     with RunDraft(out_dir, run) as draft:
         levels = []
         for benchmark in benchmarks:
@@ -118,6 +122,14 @@ def import_aiperf(path: Path, out_dir: Path, gpus: int = 0) -> Imported:
         }
         about = run_of(run, levels, source, api="aiperf", gpus=gpus, model=first.model, nature=first.nature)
         return Imported(draft.publish(about), warnings)
+
+
+def _in_order(benchmarks: list[_Benchmark]) -> list[_Benchmark]:
+    """As they were measured, where all of them say when that was: a folder ``c16`` stands before ``c2``."""
+    began = [each.began for each in benchmarks]
+    if None in began:
+        return benchmarks
+    return [each for _, each in sorted(zip(began, benchmarks, strict=True), key=lambda pair: str(pair[0]))]
 
 
 def _folders(path: Path) -> list[Path]:
@@ -154,7 +166,7 @@ class _Benchmark:
     Attributes:
         summary: its file.
         warnings: what is odd in it.
-        version, model, nature: as the summary says; None where it does not.
+        version, model, nature, began: as the summary says; None where it does not.
     """
 
     def __init__(self, summary: Path, rows: Path) -> None:
@@ -168,7 +180,9 @@ class _Benchmark:
         first = models[0] if isinstance(models, list) and models and isinstance(models[0], dict) else {}
         self.model = first.get("name") if isinstance(first.get("name"), str) else None
         self.nature = "language_model" if _object(config, "endpoint").get("type") in _LANGUAGE else None
+        self.began = began if isinstance(began := self._told.get("start_time"), str) else None
         self._setting = _setting(config, str(summary))
+        self._pause_ms = _pause_ms(config)
         self._ok = self._count("request_count")
         self._failed = self._failures()
 
@@ -195,9 +209,17 @@ class _Benchmark:
         return "cancelled" if self._told.get("was_cancelled") is True else "done"
 
     def _alerts(self) -> list[str]:
-        if self._told.get("is_complete") is not False:
-            return []
-        return [f"AIPerf says that it is not complete: {shown(str(self._told.get('incomplete_reason')), 200)}"]
+        alerts = []
+        if self._told.get("is_complete") is False:
+            alerts.append(
+                f"AIPerf says that it is not complete: {shown(str(self._told.get('incomplete_reason')), 200)}"
+            )
+        if self._pause_ms:
+            alerts.append(
+                f"AIPerf paused for {self._pause_ms:g} ms on average between the turns of a conversation (turn_delay): "
+                "meanwhile that conversation has no request in flight"
+            )
+        return alerts
 
     def _differs(self, rows: _Rows) -> list[str]:
         """Where the rows are not those that the summary counts."""
@@ -318,7 +340,7 @@ class _Rows:
             "first_byte_ns": _stamp(about, "request_ack_ns", where),
             "turn": _count(about.get("turn_index"), f"{where}, turn_index", 1 << 16),
             "session": _count(about.get("session_num"), f"{where}, session_num", 1 << 62),
-            **{name: _count(_value(metrics, tag, where), f"{where}, {tag}") for name, tag in _COUNTS.items()},
+            **{name: _first_count(metrics, tags, where) for name, tags in _COUNTS.items()},
             **_times(metrics, sent, where),
             **(_failure(error if isinstance(error, dict) else {}) if failed else {"outcome": "ok"}),
         }
@@ -391,6 +413,14 @@ def _setting(config: Mapping[str, Any], where: str) -> dict[str, Any]:
     raise ConfigError(f"a load of type {shown(str(kind), 40)} is not known here", f"{where}, phases", _TODO)
 
 
+def _pause_ms(config: Mapping[str, Any]) -> float | None:
+    """The mean pause between the turns of a conversation, ms; None without one."""
+    datasets = config.get("datasets")
+    delays = [_object(each, "turn_delay").get("mean") for each in datasets or () if isinstance(each, dict)]
+    known = [float(each) for each in delays if isinstance(each, int | float) and not isinstance(each, bool)]
+    return max(known, default=0.0) or None
+
+
 def _object(of: Mapping[str, Any], key: str, where: str = "") -> Mapping[str, Any]:
     found = of.get(key)
     if isinstance(found, dict):
@@ -430,6 +460,12 @@ def _count(value: Any, where: str, most: int = _MOST_COUNT) -> int | None:
     if number != math.floor(number) or number >= most:
         raise ConfigError(f"{value} is not a count", where, _TODO)
     return int(number)
+
+
+def _first_count(metrics: Mapping[str, Any], tags: Sequence[str], where: str) -> int | None:
+    """The first of these counts that a row has."""
+    found = ((tag, _value(metrics, tag, where)) for tag in tags)
+    return next((_count(value, f"{where}, {tag}") for tag, value in found if value is not None), None)
 
 
 def _stamp(about: Mapping[str, Any], key: str, where: str) -> int | None:
