@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,23 @@ def test_the_target_that_carries_a_rate_carries_it_and_no_smaller_one_does(count
     assert queue.most(2 * times) >= 2 * rate * (1 - 1e-9)
 
 
+@given(st.integers(1, 40), st.floats(0.1, 3.0), st.floats(0.02, 0.97))
+@settings(max_examples=40, deadline=None)
+def test_behind_a_router_that_picks_at_random_each_is_a_queue_of_its_own(times: int, bound: float, part: float) -> None:
+    """Of M/M/1 the runtime is exponential with the rate 1/s - r, whatever comes to its neighbours."""
+    bound_s = (1 + bound) * SERVICE_S
+    # The share that keeps the bound with n in flight: not more than n services that are exponential (Erlang).
+    steps = [(bound_s / SERVICE_S) ** k / math.factorial(k) for k in range(80)]
+    kept = {float(n): 1 - math.exp(-bound_s / SERVICE_S) * sum(steps[:n]) for n in range(1, 81)}
+    enough = kept[1.0] * part
+    queue = replace(servers_of(1, 80, kept, enough), apart=True)
+    rate = 1 / SERVICE_S + math.log(1 - enough) / bound_s
+    assert queue.most(times) == pytest.approx(times * rate, rel=1e-3)
+    assert queue.closed_rate(times * rate) == pytest.approx(times / SERVICE_S, rel=1e-3)
+    # In one queue for all the same load finds more room.
+    assert replace(queue, apart=False).most(times) >= queue.most(times) * (1 - 1e-6)
+
+
 def test_it_is_the_same_a_rounding_beside_the_size_that_was_measured() -> None:
     queue = servers_of(4, 6, {1.0: 1.0, 6.0: 1.0}, 0.95)
     assert queue.most(1 - 1e-12) == pytest.approx(queue.most(), rel=1e-6)
@@ -136,17 +154,18 @@ PROMPTS = {"uniform": {"min_tokens": 50, "max_tokens": 400}}
 
 
 @pytest.mark.parametrize("server", SERVERS.values(), ids=SERVERS)
-@pytest.mark.parametrize("gpus", [1, 4])
-def test_clusters_carry_about_as_much(server: dict[str, Any], gpus: int) -> None:
+@pytest.mark.parametrize("gpus, router", [(1, "least_loaded"), (4, "least_loaded"), (4, "random")])
+def test_clusters_carry_about_as_much(server: dict[str, Any], gpus: int, router: str) -> None:
     """The rate up to which a cluster keeps the SLO in virtual time lies within an eighth of what is said."""
     levels = [level(users, requests=1500, **server) for users in (1, 2, 3, 4, 5, 6, 8, 10, 14, 20)]
     alone_s = float(pl.Series(levels[0].values("runtime")).quantile(0.95) or 0.0)
     bound_s = float(f"{1.6 * alone_s:.3g}")
-    [one] = capacities(levels, Slo.parse(f"p95 runtime <= {bound_s:g}s"), rate=True, at_random=True).capacities
+    slo, apart = Slo.parse(f"p95 runtime <= {bound_s:g}s"), router == "random"
+    [one] = capacities(levels, slo, rate=True, at_random=True, apart=apart).capacities
     assert one.at_random is not None
     said = one.at_random.most(gpus)
     assert said < gpus * one.load
-    kept = {factor: _kept(server, gpus, factor * said, bound_s) for factor in (0.88, 1.14)}
+    kept = {factor: _kept({**server, "router": router}, gpus, factor * said, bound_s) for factor in (0.88, 1.14)}
     assert kept[0.88] >= 0.95 > kept[1.14], (said, one, kept)
 
 

@@ -37,6 +37,7 @@ __all__ = [
     "achieved_by",
     "is_brief",
     "kept_up_in_time",
+    "only_in_flight",
     "overrun_rate",
     "rates_of",
     "request_rate",
@@ -208,6 +209,37 @@ def kept_up_in_time(level: LevelData) -> bool:
         return False
     longest_s = level.quantile("service", 1.0)
     return longest_s is not None and float(took_s) <= int(n) / level.rate / KEPT_UP + longest_s
+
+
+def only_in_flight(level: LevelData) -> bool:
+    """Whether what another tool's rate left without an answer is no more than is in flight where a target keeps up.
+
+    Such a level begins with an idle target, so that fewer are answered than come while it lasts: by Little's law as
+    many as its rate times how long they take, here those of its first half, before a queue can have grown much. False
+    of our own levels, whose window begins behind a warm-up, and where no request tells.
+    """
+    import polars as pl
+
+    if level.concurrency is not None or level.imported or "due_known" not in level.meta:
+        return False
+    start, close = int(level.meta.get("start_ns") or 0), int(level.meta.get("close_ns") or 0)
+    due, end, outcome = pl.col("due_ns"), pl.col("end_ns"), pl.col("outcome").cast(pl.String)
+    ok = outcome == "ok"
+    rows, unanswered, took_ns = (
+        level.requests("outcome")
+        .filter((due >= start) & (due < close))
+        .select(
+            pl.len().alias("rows"),
+            ((ok & (end >= close)) | (outcome == "cancelled")).sum().alias("unanswered"),
+            (end - due).filter(ok & (due < start + (close - start) // 2)).mean().alias("took"),
+        )
+        .collect(engine="streaming")
+        .row(0)
+    )
+    if not rows or took_ns is None or close <= start:
+        return False
+    expected = rows * took_ns / (close - start)
+    return bool(unanswered - expected <= (1 - KEPT_UP) * rows + math.sqrt(expected))
 
 
 def _queue_grew(visit: LevelData) -> bool:

@@ -11,7 +11,8 @@ n + 1 did: by their share, straight between levels, and not at all from one requ
 something. A mean goes on there in proportion to the number in flight.
 
 A target m times as large has m X(n / m). Many replicas behind one router even out what one cannot, so that the larger
-the load, the busier they may be.
+the load, the busier they may be. A router that picks at random evens out nothing: each target of the tested size then
+gets Poisson arrivals of its own (splitting, Kingman 1993), and m of them carry m times what one does.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class ArrivalsAtRandom:
         enough: that share, or 0 of a mean.
         mean: whether it is a mean.
         capacity: throughput of the closed loop at the edge of the SLO, requests per second.
+        apart: whether a larger target is several of this one, each with a queue of its own.
     """
 
     users: tuple[float, ...]
@@ -63,6 +65,7 @@ class ArrivalsAtRandom:
     enough: float
     mean: bool
     capacity: float
+    apart: bool = False
 
     @classmethod
     def of(
@@ -72,6 +75,8 @@ class ArrivalsAtRandom:
         slo: Slo,
         capacity: float,
         edge: float | None,
+        *,
+        apart: bool = False,
     ) -> ArrivalsAtRandom | None:
         """From closed-loop levels of one count.
 
@@ -81,6 +86,7 @@ class ArrivalsAtRandom:
             slo: what is to be kept.
             capacity: requests per second at the SLO's edge.
             edge: requests in flight there; None where every level keeps it.
+            apart: whether the router picks among such targets at random.
 
         Returns:
             None where no level says how many requests keep the SLO.
@@ -96,14 +102,14 @@ class ArrivalsAtRandom:
             found = [*below, (edge, enough), *((load, min(kept, enough)) for load, kept in found if load > edge)]
         loads, kept = zip(*found, strict=True)
         users, rates = zip(*throughput, strict=True)
-        return cls(users, rates, loads, kept, enough, mean, capacity)
+        return cls(users, rates, loads, kept, enough, mean, capacity, apart)
 
     def most(self, times: float = 1.0) -> float:
         """The highest rate of Poisson arrivals, per second, that a target ``times`` as large carries within the SLO.
 
         At most what it answers in a closed loop; 0 where none is carried.
         """
-        sized = min(times, self.largest)
+        sized = 1.0 if self.apart else min(times, self.largest)
         return _most(self, sized) * times / sized if sized > 0 else 0.0
 
     def closed_rate(self, rate: float) -> float:
@@ -111,6 +117,9 @@ class ArrivalsAtRandom:
 
         inf where none does.
         """
+        if self.apart:
+            most = self.most()
+            return rate * self.capacity / most if most > 0 else math.inf
         return _closed_rate(self, rate)
 
     @property

@@ -114,7 +114,9 @@ class _Curve:
         return float(np.interp(users, [0.0, *self.users], [0.0, *self.rates]))
 
 
-def capacities(levels: Sequence[LevelData], slo: Slo | None, *, rate: bool, at_random: bool = False) -> Found:
+def capacities(
+    levels: Sequence[LevelData], slo: Slo | None, *, rate: bool, at_random: bool = False, apart: bool = False
+) -> Found:
     """The capacity of each count that has one.
 
     Args:
@@ -122,6 +124,7 @@ def capacities(levels: Sequence[LevelData], slo: Slo | None, *, rate: bool, at_r
         slo: what must be kept; None for throughput alone, of a rate only.
         rate: whether requests per second are wanted, instead of requests in flight.
         at_random: whether these come at random, so that what closed loops kept is less for them.
+        apart: whether a router picks at random, so that no target helps another out.
     """
     groups: dict[int, list[LevelData]] = {}
     for level in levels:
@@ -136,7 +139,7 @@ def capacities(levels: Sequence[LevelData], slo: Slo | None, *, rate: bool, at_r
         closed = [lv for lv in groups[gpus] if lv.concurrency]
         opened = [lv for lv in groups[gpus] if not lv.concurrency]
         one = (
-            _of_rate(gpus, opened, closed, slo, curves.get(gpus), scatter, at_random=at_random)
+            _of_rate(gpus, opened, closed, slo, curves.get(gpus), scatter, at_random=at_random, apart=apart)
             if rate
             else _of_users(gpus, closed, slo)
         )
@@ -176,6 +179,7 @@ def _of_rate(
     scatter: float,
     *,
     at_random: bool,
+    apart: bool,
 ) -> Capacity | _Unknown:
     at = slo_limit(opened, slo)
     if at.kind == "found":
@@ -189,7 +193,9 @@ def _of_rate(
     )
 
     def queue(load: float, edge: float | None = None) -> ArrivalsAtRandom | None:
-        return ArrivalsAtRandom.of(curve.all, closed, slo, load, edge) if at_random and slo is not None else None
+        if slo is None or not at_random:
+            return None
+        return ArrivalsAtRandom.of(curve.all, closed, slo, load, edge, apart=apart)
 
     if bound.kind == "above" and _levelled_off(closed):
         load = curve.rates[-1]
@@ -222,6 +228,10 @@ def _without(at: SloLimit, levels: Sequence[LevelData], slo: Slo | None, kept: f
         return _Unknown(f"concurrency {top}, its largest level, still meets the SLO", more, kept)
     if at.kind == "below" and _fail(levels, slo):
         return _Unknown(f"more requests failed than {slo} allows at every level")
+    if at.kind == "below" and at.by_chance:
+        low = round(at.at)
+        why = f"concurrency {low}, its smallest level, misses the SLO by no more than chance allows"
+        return _Unknown(f"{why}; measure it for longer", (low,))
     if at.kind == "below" and at.at <= 1:
         return _Unknown("a single request in flight already misses the SLO")
     if at.kind == "below":
@@ -251,6 +261,9 @@ def _without_rate(at: SloLimit, levels: Sequence[LevelData], slo: Slo | None) ->
         return _Unknown(f"{at.at:g} requests/s, its largest level, is still kept up with; {more}", kept=at.at)
     if at.kind == "below" and _fail(levels, slo):
         return _Unknown(f"more requests failed than {slo} allows at every level")
+    if at.kind == "below" and at.by_chance:
+        why = f"{at.at:g} requests/s, its smallest level, misses the SLO by no more than chance allows"
+        return _Unknown(f"{why}; measure {_arrivals(levels, at.at)} for longer")
     if at.kind == "below":
         fewer = f"measure {_arrivals(levels, at.at / 4, at.at / 2)}"
         return _Unknown(f"{at.at:g} requests/s, its smallest level, is already too much; {fewer}")

@@ -234,7 +234,7 @@ def unlike(usable: Sequence[LevelData], question: Question, answer: Estimate) ->
     texts = []
     if question.router == "shared":
         texts.append(NO_SHARED_QUEUE)
-    elif question.router != "least_loaded":
+    elif question.router != "least_loaded" and not ("at_random" in answer.details and question.router == "random"):
         texts.append(UNKNOWN_ROUTER.format(router="at random" if question.router == "random" else "in turn"))
     longer = question.rate is None and question.think_s > max((_pause(lv) for lv in usable), default=0.0)
     if longer and not UsersInFlight.of(usable, question).rates:

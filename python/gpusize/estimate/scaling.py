@@ -82,7 +82,8 @@ class Scaling:
             rate=question.rate,
         )
         at_random = question.rate is not None and question.process == "poisson"
-        found = capacities(levels, slo, rate=question.rate is not None, at_random=at_random)
+        apart = question.router == "random"
+        found = capacities(levels, slo, rate=question.rate is not None, at_random=at_random, apart=apart)
         per = question.gpus_per_replica
         whole = [c for c in found.capacities if c.gpus % per == 0]
         split = [gpus_text(c.gpus) for c in found.capacities if c.gpus % per]

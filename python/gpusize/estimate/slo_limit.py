@@ -18,6 +18,7 @@ from gpusize.analysis.throughput import (
     KEPT_UP,
     is_brief,
     kept_up_in_time,
+    only_in_flight,
     overrun_rate,
     rates_of,
     request_rate,
@@ -49,6 +50,7 @@ class SloLimit:
         at: the load; of ``above`` and ``below`` that of the level.
         se: its standard error, of the shares and of the gap between the two levels around it; 0 unless ``found``.
         left, right: the levels around it.
+        by_chance: of ``below``, whether the smallest level misses it by no more than chance allows (95 %).
     """
 
     kind: Literal["found", "above", "below", "unknown"]
@@ -56,6 +58,7 @@ class SloLimit:
     se: float = 0.0
     left: float = math.nan
     right: float = math.nan
+    by_chance: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ def slo_limit(levels: Sequence[LevelData], slo: Slo | None) -> SloLimit:
     loads = [p.load for p in points]
     falling = [p.kept - p.enough for p in points]
     if falling[0] < 0:
-        return SloLimit("below", loads[0])
+        return SloLimit("below", loads[0], by_chance=falling[0] + Z_95 * points[0].se >= 0)
     at = crossing_point(loads, falling, 0.0)
     if at is None:
         return SloLimit("above", loads[-1])
@@ -126,7 +129,7 @@ def _judged(level: LevelData, slo: Slo | None) -> _Kept | None:
     load = load_of(level)
     if load is None or level.state not in ("done", "interrupted"):
         return None
-    found = _behind(level, load) or (None if slo is None else _by_slo(level, slo, load))
+    found = _behind(level, load, slo) or (None if slo is None else _by_slo(level, slo, load))
     if found is None and slo is None and level.concurrency is None and (level.imported or not is_brief(level)):
         found = _Kept(load, 1.0, KEPT_UP, 1.0, 0.0)
     if found is None or (level.state == "interrupted" and found.kept >= found.enough):
@@ -136,23 +139,31 @@ def _judged(level: LevelData, slo: Slo | None) -> _Kept | None:
     return found if answered is None or _fails(level) else replace(found, most=answered)
 
 
-def _behind(level: LevelData, load: float) -> _Kept | None:
-    """A rate that was not kept up with, which an import's percentiles do not show."""
+def _behind(level: LevelData, load: float, slo: Slo | None) -> _Kept | None:
+    """A rate that was not kept up with, which an import's percentiles do not show.
+
+    With an SLO it says how many requests may fail: these leave no answer, and no queue either.
+    """
     if level.concurrency is not None or kept_up_in_time(level) or (not level.imported and is_brief(level)):
         return None
     offered, answered = (load, rates_of(level).achieved) if level.imported else throughput(level)[:2]
-    if not offered or answered is None or answered >= KEPT_UP * offered:
+    failed = _failed_share(level) if slo is not None else 0.0
+    if not offered or answered is None or answered >= KEPT_UP * (1 - failed) * offered or only_in_flight(level):
         return None
     return _Kept(load, answered / offered, KEPT_UP, 1.0, 0.0)
 
 
 def _fails(level: LevelData) -> bool:
     """Whether more requests failed than a target that keeps up may leave unanswered."""
+    return _failed_share(level) > 1 - KEPT_UP
+
+
+def _failed_share(level: LevelData) -> float:
     if level.imported:
         ended, failed = told_requests(level)
     else:
         failed, ended = failed_of(level.outcomes())
-    return failed > (1 - KEPT_UP) * ended
+    return failed / ended if ended else 0.0
 
 
 def _by_slo(level: LevelData, slo: Slo, load: float) -> _Kept | None:

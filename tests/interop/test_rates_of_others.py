@@ -1,0 +1,109 @@
+"""Rates that another tool sent for some seconds: whether the target kept up is judged as its known capacity says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gpusize
+from gpusize.analysis.slo import Slo
+from gpusize.analysis.throughput import only_in_flight
+from gpusize.estimate.methods import Question, estimate
+from gpusize.estimate.slo_limit import slo_limit
+from gpusize.studies.imports.request_rows import RequestLevel
+from gpusize.studies.imports.run_folder import run_of, write_run
+from tests.analysis.open_levels import arrivals, served
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "guidellm"
+WALL = 1_795_172_678_070_459_821
+SERVERS, SERVICE_S = 8, 0.4
+CAPACITY = SERVERS / SERVICE_S
+LOOSE = Slo.parse("p50 runtime <= 100s")
+"""Only whether the target keeps up decides."""
+
+
+def sent(rate: float, seconds: float, *, seed: int, failing: float = 0.0, process: str = "constant") -> RequestLevel:
+    """A tool that begins with an idle target of eight servers and cuts off what is under way at its end."""
+    rng = np.random.default_rng(seed)
+    due_s = arrivals(process, rate, seconds, seed=seed)
+    end_s = served(due_s, SERVICE_S * rng.lognormal(-0.18, 0.6, due_s.size), ((0.0, SERVERS),))
+    failures = np.floor(np.arange(1, due_s.size + 1) * failing) > np.floor(np.arange(due_s.size) * failing)
+    outcome = np.where(failures, "http_error", "ok")
+    outcome = np.where(end_s > seconds, "cancelled", outcome)
+    stamps = {"due_ns": due_s, "sent_ns": due_s, "end_ns": np.minimum(end_s, seconds)}
+    frame = pl.DataFrame(
+        {
+            **{name: (values * 1e9).astype(np.int64) + WALL for name, values in stamps.items()},
+            "outcome": outcome.tolist(),
+            "error": ["broken" if each == "http_error" else None for each in outcome],
+        }
+    ).with_columns(end_ns=pl.when(pl.col("outcome") != "cancelled").then("end_ns"))
+    return RequestLevel({"kind": "open", "rate": rate, "process": process}, [frame], "rows.json")
+
+
+def run(out: Path, *levels: RequestLevel) -> gpusize.Result:
+    about = run_of("other-1", levels, {"tool": "other", "warnings": []}, api="other", gpus=1)
+    return gpusize.open_run(write_run(out, about, levels))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.floats(0.2, 0.85), st.floats(12, 40), st.sampled_from(["constant", "poisson"]))
+def test_what_is_in_flight_at_the_end_is_no_backlog(seed: int, part: float, seconds: float, process: str) -> None:
+    """A target that has room keeps up, however short the level and however many requests its end cut off."""
+    with TemporaryDirectory() as folder:
+        [level] = run(Path(folder), sent(part * CAPACITY, seconds, seed=seed, process=process)).levels
+        assert only_in_flight(level)
+        assert slo_limit([level], LOOSE).kind == "above"
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.floats(1.3, 3.0), st.floats(12, 40))
+def test_a_queue_that_grows_is_one(seed: int, part: float, seconds: float) -> None:
+    with TemporaryDirectory() as folder:
+        [level] = run(Path(folder), sent(part * CAPACITY, seconds, seed=seed)).levels
+        assert not only_in_flight(level)
+        assert slo_limit([level], LOOSE).kind == "below"
+
+
+@pytest.mark.parametrize("failing, kept", [(0.0, True), (0.06, True), (0.3, False)])
+def test_requests_that_an_slo_lets_fail_are_no_backlog(tmp_path: Path, failing: float, kept: bool) -> None:
+    """Of requests that the SLO lets fail no answer comes: six of a hundred are fewer than one of ten."""
+    levels = run(tmp_path, *(sent(rate, 60, seed=4, failing=failing) for rate in (6.0, 12.0))).levels
+    slo = Slo.parse("p90 runtime <= 3s")
+    assert [level.met(slo) for level in levels] == [kept, kept]
+    assert slo_limit(levels, slo).kind == ("above" if kept else "below")
+    [answer] = estimate(levels, Question(0, (slo,), rate=10.0, process="constant"), "auto")
+    assert answer.gpus == (1 if kept else None)
+
+
+def test_a_smallest_level_that_misses_by_chance_is_measured_again(tmp_path: Path) -> None:
+    """Of 48 requests six are late, where five may be: that says little, and fewer per second would mend nothing."""
+    levels = run(tmp_path, sent(4.0, 12, seed=4), sent(8.0, 12, seed=5)).levels
+    bounds = (Slo.parse(f"p90 runtime <= {ms}ms") for ms in range(1500, 300, -5))
+    slo = next(slo for slo in bounds if all(level.met(slo) is False for level in levels))
+    assert slo_limit(levels, slo).by_chance
+    [answer] = estimate(levels, Question(0, (slo,), rate=10.0, process="constant"), "auto")
+    assert answer.gpus is None
+    assert "4 requests/s, its smallest level, misses the SLO by no more than chance allows" in str(answer.reason)
+    assert "measure 4 for longer" in str(answer.reason)
+
+
+@pytest.mark.parametrize("name, load", [("concurrent", {"users": 30}), ("constant", {"users": 0, "rate": 20.0})])
+def test_benchmarks_for_a_time_have_their_requests(tmp_path: Path, name: str, load: dict) -> None:
+    """GuideLLM cuts off what is in flight at the end, and may count one request fewer than it lists."""
+    result = gpusize.read(FIXTURES / f"{name}_for_seconds.json", tmp_path, gpus=1)
+    assert result.notes == []
+    [level] = result.levels
+    outcomes = level.outcomes()
+    assert outcomes["cancelled"] == (6 if name == "concurrent" else 5)
+    [row] = result.summary.iter_rows(named=True)
+    assert row["delivered"] is True
+    assert "little" not in row["flags"]
+    assert not [alert for alert in row["alerts"] if "thought" in alert]
+    assert slo_limit([level], LOOSE).kind == "above"
