@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -80,6 +81,15 @@ def test_requests_that_an_slo_lets_fail_are_no_backlog(tmp_path: Path, failing: 
     assert slo_limit(levels, slo).kind == ("above" if kept else "below")
     [answer] = estimate(levels, Question(0, (slo,), rate=10.0, process="constant"), "auto")
     assert answer.gpus == (1 if kept else None)
+
+
+def test_what_a_tool_sent_is_the_load_and_not_what_it_was_asked_for(tmp_path: Path) -> None:
+    """perf_analyzer sends 8 requests/s where it is asked for a Poisson rate of 10."""
+    asked = [(10.0, 8.0), (15.0, 12.0), (25.0, 20.0), (35.0, 28.0)]
+    levels = [replace(sent(rate, 60, seed=4), setting={"kind": "open", "rate": of}) for of, rate in asked]
+    found = slo_limit(run(tmp_path, *levels).levels, Slo.parse("p95 runtime <= 3s"))
+    assert found.kind == "found"
+    assert found.at == pytest.approx(CAPACITY, rel=0.02)
 
 
 def test_a_smallest_level_that_misses_by_chance_is_measured_again(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ __all__ = [
     "achieved_by",
     "is_brief",
     "kept_up_in_time",
+    "of_another_tool",
     "only_in_flight",
     "overrun_rate",
     "rates_of",
@@ -211,6 +212,11 @@ def kept_up_in_time(level: LevelData) -> bool:
     return longest_s is not None and float(took_s) <= int(n) / level.rate / KEPT_UP + longest_s
 
 
+def of_another_tool(level: LevelData) -> bool:
+    """Whether a level was made of another tool's requests: only such a level says whether their due times are known."""
+    return not level.imported and all("due_known" in visit.meta for visit in level.visits())
+
+
 def only_in_flight(level: LevelData) -> bool:
     """Whether what another tool's rate left without an answer is no more than is in flight where a target keeps up.
 
@@ -220,7 +226,7 @@ def only_in_flight(level: LevelData) -> bool:
     """
     import polars as pl
 
-    if level.concurrency is not None or level.imported or "due_known" not in level.meta:
+    if level.concurrency is not None or not of_another_tool(level):
         return False
     start, close = int(level.meta.get("start_ns") or 0), int(level.meta.get("close_ns") or 0)
     due, end, outcome = pl.col("due_ns"), pl.col("end_ns"), pl.col("outcome").cast(pl.String)

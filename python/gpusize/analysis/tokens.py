@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gpusize.analysis.throughput import of_another_tool
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -89,9 +91,7 @@ def token_counts(level: LevelData) -> list[TokenCounts]:
     if level.imported:
         return []
     found = level.kept.once("tokens", lambda: _counts(level))
-    # Only a level that was made of another tool's requests says whether their due times are known.
-    others = any("due_known" in visit.meta for visit in level.visits())
-    return [each._replace(by="as the file says") for each in found] if others else list(found)
+    return [each._replace(by="as the file says") for each in found] if of_another_tool(level) else list(found)
 
 
 def _counts(level: LevelData) -> list[TokenCounts]:

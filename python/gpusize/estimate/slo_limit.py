@@ -18,6 +18,7 @@ from gpusize.analysis.throughput import (
     KEPT_UP,
     is_brief,
     kept_up_in_time,
+    of_another_tool,
     only_in_flight,
     overrun_rate,
     rates_of,
@@ -77,8 +78,14 @@ class _Kept:
 
 
 def load_of(level: LevelData) -> float | None:
-    """A level's load: requests in flight, or requests per second, also where a rate was one of conversations."""
-    return level.concurrency if level.concurrency is not None else request_rate(level)
+    """A level's load: requests in flight, or requests per second, also where a rate was one of conversations.
+
+    Of another tool's requests as many per second as it sent: perf_analyzer sends 8 where a Poisson rate of 10 is asked.
+    """
+    if level.concurrency is not None:
+        return level.concurrency
+    sent = throughput(level).offered if of_another_tool(level) else None
+    return float(f"{sent:.4g}") if sent else request_rate(level)
 
 
 def slo_limit(levels: Sequence[LevelData], slo: Slo | None) -> SloLimit:

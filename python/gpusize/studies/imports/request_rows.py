@@ -306,7 +306,8 @@ def _meta(visit: int, setting: Mapping[str, Any], told: Told, seen: _Seen, origi
     else:
         close = last + 1
     start, end = (first, end) if window is None else (min(first, window[0]), max(end, window[1] - 1))
-    steady = (start, end + 1) if window is None else window
+    # What the end cut off has none: the last answer may have come before the time is over in which requests were due.
+    steady = (start, max(end + 1, close)) if window is None else window
     spans: tuple[tuple[str, int, int, str], ...] = (
         ("warmup", start, steady[0], "before that"),
         ("steady", *steady, told.method),
