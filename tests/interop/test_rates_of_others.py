@@ -17,6 +17,7 @@ from gpusize.analysis.slo import Slo
 from gpusize.analysis.throughput import only_in_flight
 from gpusize.estimate.methods import Question, estimate
 from gpusize.estimate.slo_limit import slo_limit
+from gpusize.report.figures.timeline import timeline
 from gpusize.studies.imports.request_rows import RequestLevel
 from gpusize.studies.imports.run_folder import run_of, write_run
 from tests.analysis.open_levels import arrivals, served
@@ -117,3 +118,12 @@ def test_benchmarks_for_a_time_have_their_requests(tmp_path: Path, name: str, lo
     assert "little" not in row["flags"]
     assert not [alert for alert in row["alerts"] if "thought" in alert]
     assert slo_limit([level], LOOSE).kind == "above"
+
+
+def test_what_was_cut_off_is_in_flight_no_longer_than_its_level(tmp_path: Path) -> None:
+    levels = run(tmp_path, sent(30.0, 20, seed=4), sent(5.0, 20, seed=5)).levels
+    assert levels[0].outcomes()["cancelled"] > 100
+    made = timeline(levels, {})
+    assert made is not None
+    assert made.in_flight.max() > 100
+    assert made.in_flight[-1] <= SERVERS

@@ -130,7 +130,9 @@ def _add(made: Timeline, level: LevelData, frame: pl.DataFrame, zero_ns: int) ->
     if level.sampled > 1 and level.seconds is not None:
         events = _by_second(level, level.seconds, zero_ns)
     else:
-        due, end = frame["due"].to_numpy(), frame["end"].fill_null(np.inf).to_numpy()
+        # What has no end of its own, as other tools say of what they cut off, was in flight up to the level's.
+        over_s = (int(level.meta.get("end_ns") or level.meta["start_ns"]) - zero_ns) / NS_PER_S
+        due, end = frame["due"].to_numpy(), frame["end"].fill_null(over_s).to_numpy()
         sent = frame["sent"].fill_null(np.inf).to_numpy()
         one = np.ones(frame.height)
         # A request that was never sent stops waiting when it ends.

@@ -285,6 +285,9 @@ def _row(request: Mapping[str, Any], state: str, where: str, *, closed: bool) ->
     info = part(request, "info", where)
     timings = part(info, "timings", where)
     row: dict[str, Any] = {name: _ns(timings, key, where) for name, key in _STAMPS.items()}
+    if row["sent_ns"] is not None and row["end_ns"] is None:
+        # Of what it cut off, and of failures, it says when it was done with them.
+        row["end_ns"] = _ns(timings, "resolve_end", where)
     if not closed or row["sent_ns"] is None:
         # Of a closed loop it says when a worker took the request; the time from there is that of the tool itself.
         wanted = (_ns(timings, key, where) for key in ("targeted_start", "dequeued", "queued"))
