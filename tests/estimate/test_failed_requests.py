@@ -240,6 +240,6 @@ def test_what_an_import_found_wrong_weakens_the_answer() -> None:
     _, levels = sweep(0.0)
     for each in levels[1:]:
         each.meta["alerts"].append("its figures are of no steady load")
-        each.meta["flags"].append("burst")
+        each.meta["flags"].append("ramp")
     [found] = estimate(levels, Question(40, (Slo.parse("p95 runtime <= 300ms"),)), "auto")
     assert "concurrency 4, 8, 16, 32: its figures are of no steady load" in found.warnings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,11 +15,13 @@ from hypothesis import strategies as st
 
 import gpusize
 from gpusize.analysis.slo import Slo
-from gpusize.analysis.throughput import only_in_flight
+from gpusize.analysis.throughput import only_in_flight, process_of
+from gpusize.estimate.level_quality import LevelFindings
+from gpusize.estimate.measured_bounds import MeasuredBounds
 from gpusize.estimate.methods import Question, estimate
 from gpusize.estimate.slo_limit import slo_limit
 from gpusize.report.figures.timeline import timeline
-from gpusize.studies.imports.request_rows import RequestLevel
+from gpusize.studies.imports.request_rows import RequestLevel, Told
 from gpusize.studies.imports.run_folder import run_of, write_run
 from tests.analysis.open_levels import arrivals, served
 
@@ -127,3 +130,49 @@ def test_what_was_cut_off_is_in_flight_no_longer_than_its_level(tmp_path: Path) 
     assert made is not None
     assert made.in_flight.max() > 100
     assert made.in_flight[-1] <= SERVERS
+
+
+@pytest.mark.parametrize(
+    "came, asked, kept, missed",
+    [
+        ("constant", "constant", True, True),
+        ("poisson", "poisson", True, True),
+        # More even than what is asked for: kept says nothing, missed does.
+        ("constant", "poisson", False, True),
+        ("poisson", "constant", True, False),
+        (None, "poisson", False, False),
+        (None, "constant", True, False),
+    ],
+)
+def test_rates_are_evidence_for_those_that_come_no_more_and_no_less_evenly(
+    tmp_path: Path, came: str | None, asked: str, kept: bool, missed: bool
+) -> None:
+    few, many = (sent(rate, 60, seed=4) for rate in (6.0, 30.0))
+    setting = {} if came is None else {"process": came}
+    levels = [replace(each, setting={"kind": "open", "rate": each.setting["rate"], **setting}) for each in (few, many)]
+    slo = Slo.parse("p90 runtime <= 3s")
+    bounds = MeasuredBounds(run(tmp_path, *levels).levels, LevelFindings())
+    found = bounds.brackets(Question(0, (slo,), rate=10.0, process=asked), [slo])
+    assert [(each.kept > 0, each.missed < math.inf) for each in found] == ([(kept, missed)] if kept or missed else [])
+
+
+def test_how_requests_came_is_known_of_guidellm_and_of_ours(tmp_path: Path) -> None:
+    [level] = gpusize.read(FIXTURES / "constant_for_seconds.json", tmp_path, gpus=1).levels
+    assert process_of(level) == "constant"
+    [other] = run(tmp_path, replace(sent(5.0, 20, seed=1), setting={"kind": "open", "rate": 5.0})).levels
+    assert process_of(other) is None
+    ours = replace(other, meta={key: value for key, value in other.meta.items() if key != "due_known"})
+    assert process_of(ours) == "poisson"
+
+
+def test_a_burst_is_no_closed_loop(tmp_path: Path) -> None:
+    """GuideLLM's sweep begins with one request at a time, and then with all that it has at once."""
+    due_s = np.zeros(60)
+    end_s = served(due_s, SERVICE_S, ((0.0, SERVERS),))
+    stamps = {name: (at * 1e9).astype(np.int64) + WALL for name, at in (("sent_ns", due_s), ("end_ns", end_s))}
+    told = Told(flags=("burst",))
+    burst = RequestLevel({"kind": "closed", "concurrency": 60}, [pl.DataFrame(stamps)], "rows.json", told)
+    levels = run(tmp_path, burst).levels
+    [answer] = estimate(levels, Question(4, (Slo.parse("p95 service <= 3s"),)), "auto")
+    assert answer.gpus is None
+    assert "all its requests were sent at once" in str(answer.reason)

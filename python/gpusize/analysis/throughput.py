@@ -40,6 +40,7 @@ __all__ = [
     "of_another_tool",
     "only_in_flight",
     "overrun_rate",
+    "process_of",
     "rates_of",
     "request_rate",
     "requests_each",
@@ -215,6 +216,17 @@ def kept_up_in_time(level: LevelData) -> bool:
 def of_another_tool(level: LevelData) -> bool:
     """Whether a level was made of another tool's requests: only such a level says whether their due times are known."""
     return not level.imported and all("due_known" in visit.meta for visit in level.visits())
+
+
+def process_of(level: LevelData) -> str | None:
+    """How the requests of an open loop came: ``constant``, ``poisson`` or another name; None where nobody says.
+
+    Ours came as a Poisson process where nothing else was asked for. Other tools need not say.
+    """
+    process = level.setting.get("process")
+    if process is None and not level.imported and not of_another_tool(level):
+        return "poisson"
+    return None if process is None else str(process)
 
 
 def only_in_flight(level: LevelData) -> bool:

@@ -16,6 +16,7 @@ UNBELIEVED: Final = {
     "little": "fewer or more requests were in flight than asked for",
     "generator-limited": "the generator was the limit",
     "carried-over": "the target still answered requests of a level before",
+    "burst": "all its requests were sent at once, so that fewer and fewer were in flight",
 }
 """Flags of levels that say nothing of the target, in words."""
 ADVICE: Final = (

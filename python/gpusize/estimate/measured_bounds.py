@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from gpusize.analysis.delivery.intended import is_ramp, think_s
+from gpusize.analysis.throughput import process_of
 from gpusize.estimate.crossing import effective_n
 from gpusize.estimate.isotonic import Z_95, wilson
 from gpusize.estimate.question import FUZZ, Estimate, Question, binding, gpus_text, whole_gpus
@@ -182,8 +183,10 @@ def _by_mean(level: LevelData, slo: Slo) -> str | None:
 def _against(level: LevelData, question: Question) -> tuple[bool, bool]:
     """Whether a level's load is no heavier than the question's of the same size, and whether it is no lighter."""
     if question.rate is not None:
-        same = (level.setting.get("process") or "poisson") == question.process
-        return same, same
+        process = process_of(level)
+        same = process == question.process
+        # Nothing comes more evenly than at a constant rate.
+        return same or process == "constant", same or question.process == "constant"
     pause_s, spread_s = think_s(level.setting) or (math.nan, math.nan)
     spread = question.think_s if question.think == "exponential" else 0.0
     same = pause_s == question.think_s and spread_s == spread

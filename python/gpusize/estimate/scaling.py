@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from gpusize.analysis.throughput import is_brief
+from gpusize.analysis.throughput import is_brief, process_of
 from gpusize.estimate.capacities import Capacity, Carried, capacities
 from gpusize.estimate.laws import LAWS, Count, Point, count_for, fit
 from gpusize.estimate.question import FUZZ, IN_FLIGHT, SCALING, Estimate, Question, binding, gpus_text
@@ -281,7 +281,7 @@ def _kept_at_rates(levels: Sequence[LevelData], slo: Slo | None, question: Quest
 
 def _as_asked(level: LevelData, question: Question) -> bool:
     """Whether requests came no more evenly than those that are asked for."""
-    return question.process == "constant" or (level.setting.get("process") or "poisson") == "poisson"
+    return question.process == "constant" or process_of(level) == "poisson"
 
 
 def _carried_still(refused: Estimate, kept: Sequence[Carried], wanted: float, question: Question) -> Estimate:

@@ -172,7 +172,7 @@ def _setting(
         rate = number(strategy, "rate", where)
         if not rate:
             raise ConfigError("its strategy has no rate", where, "the file is damaged")
-        return {"kind": "open", "rate": rate}
+        return {"kind": "open", "rate": rate, "process": kind}
     seconds = number(bench, "duration", where)
     if not seconds:
         raise ConfigError(f"neither a duration nor a known strategy ({kind})", where, "the file is damaged")
