@@ -51,6 +51,7 @@ async def _main(origin: str, port: int) -> None:
         loop = asyncio.get_running_loop()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(questions), sys.stdin)
         while await questions.readline():
+            await proxy.settled()
             _say({"open": proxy.open})
         server.close()
 

@@ -20,6 +20,9 @@ from gpusize.targets.workflow.trace_ids import key_of, key_of_traceparent
 __all__ = ["Proxy"]
 
 READ_BYTES: Final = 1 << 16
+TURN_S: Final = 0.005
+TURNS: Final = 50
+"""Of the event loop: far more than it takes to put away a call whose client has all of its answer."""
 CONNECT_S: Final = 10.0
 _ROUTE: Final = re.compile(r"/r/([0-9a-f]{32})(/.*)?")
 # Each hop has its own of these; the body is passed on as it is, so it has to come in a form that can be read along.
@@ -72,6 +75,16 @@ class Proxy:
             writer.close()
             with contextlib.suppress(ConnectionError, asyncio.CancelledError):
                 await writer.wait_closed()
+
+    async def settled(self) -> None:
+        """Return when every call has ended, or when those that have not go on: their clients wait for more.
+
+        A client may have all of an answer, and its request may be over, before the call has been put away and told.
+        """
+        for _ in range(TURNS):
+            if not self.open:
+                return
+            await asyncio.sleep(TURN_S)
 
     async def _exchange(self, connection: _Connection, head: h11.Request) -> None:
         path, key = _route(head)
