@@ -515,7 +515,8 @@ def test_overload_is_never_a_capacity():
     levels = read_perf_analyzer(FIXTURES / "perf_analyzer" / "v260_overload_sync.csv", gpus=1).levels
     found = ask(levels, rate=500, slos=())
     assert not found.answered
-    assert "1200 requests/s, its smallest level, is already too much" in found.reason
+    assert "1200 requests/s, its smallest level, is already too much, or was not sent, as " in found.reason
+    assert found.reason.endswith("measure 300 and 600, or numbers in flight")
 
 
 def test_a_single_request_that_misses():

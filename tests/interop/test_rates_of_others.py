@@ -156,6 +156,19 @@ def test_rates_are_evidence_for_those_that_come_no_more_and_no_less_evenly(
     assert [(each.kept > 0, each.missed < math.inf) for each in found] == ([(kept, missed)] if kept or missed else [])
 
 
+def test_what_came_evenly_says_how_many_are_enough_for_what_comes_so(tmp_path: Path) -> None:
+    levels = run(tmp_path, sent(6.0, 60, seed=4), sent(12.0, 60, seed=4)).levels
+    slo = Slo.parse("p90 runtime <= 3s")
+    [at_random], [evenly] = (
+        estimate(levels, Question(0, (slo,), rate=30.0, process=process), "auto") for process in ("poisson", "constant")
+    )
+    assert (at_random.gpus, at_random.gpus_high) == (None, None)
+    said = "at most 3 GPUs are needed, if capacity grows in proportion from 12 requests/s on 1 GPU"
+    assert f"Of requests that come evenly (--process constant) {said}" in str(at_random.reason)
+    assert (evenly.gpus, evenly.gpus_high) == (None, 3)
+    assert f"So {said}" in str(evenly.reason)
+
+
 def test_how_requests_came_is_known_of_guidellm_and_of_ours(tmp_path: Path) -> None:
     [level] = gpusize.read(FIXTURES / "constant_for_seconds.json", tmp_path, gpus=1).levels
     assert process_of(level) == "constant"

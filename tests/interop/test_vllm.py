@@ -142,6 +142,14 @@ def test_at_a_rate_only_what_comes_after_sending_is_known(tmp_path: Path):
         assert row["lateness_p95_s"] is None
 
 
+@pytest.mark.parametrize("burstiness, process", [(1.0, "poisson"), (0.5, None)])
+def test_a_burstiness_of_one_is_a_poisson_process(tmp_path: Path, burstiness: float, process: str | None):
+    raw = result(1, request_rate=20.0, max_concurrency=None) | {"burstiness": burstiness}
+    for detailed in (True, False):
+        [level] = gpusize.read(put(tmp_path, raw, detailed=detailed), tmp_path / "runs").levels
+        assert level.setting.get("process") == process
+
+
 def test_a_rate_that_was_not_kept_is_flagged(tmp_path: Path):
     raw = result(1, request_rate=1000.0, max_concurrency=None)
     [row] = gpusize.read(put(tmp_path, raw, detailed=False), tmp_path / "runs").summary.rows(named=True)

@@ -266,8 +266,19 @@ def _without_rate(at: SloLimit, levels: Sequence[LevelData], slo: Slo | None) ->
         return _Unknown(f"{why}; measure {_arrivals(levels, at.at)} for longer")
     if at.kind == "below":
         fewer = f"measure {_arrivals(levels, at.at / 4, at.at / 2)}"
-        return _Unknown(f"{at.at:g} requests/s, its smallest level, is already too much; {fewer}")
+        much = f"{at.at:g} requests/s, its smallest level, is already too much"
+        answered = _perhaps_not_sent(at.at, levels)
+        if answered is not None:
+            much += f", or was not sent, as {answered:.4g} requests/s were answered"
+            fewer += ", or numbers in flight"
+        return _Unknown(f"{much}; {fewer}")
     return _Unknown(_no_data(levels, slo))
+
+
+def _perhaps_not_sent(rate: float, levels: Sequence[LevelData]) -> float | None:
+    """What was answered per second of a rate whose figures do not say how much of it was sent; None where they do."""
+    told = [lv for lv in levels if lv.imported and load_of(lv) == rate and "not-delivered" in lv.meta.get("flags", ())]
+    return rates_of(told[0]).achieved if told else None
 
 
 def _arrivals(levels: Sequence[LevelData], *rates: float) -> str:

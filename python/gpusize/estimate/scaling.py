@@ -98,7 +98,9 @@ class Scaling:
         if not whole:
             why = "; ".join(found.missing) or f"nothing was measured with a multiple of {gpus_text(per)}"
             refused = replace(base, reason=f"no count has a capacity: {why}")
-            return _carried_still(refused, _kept_at_rates(levels, slo, question), wanted, question)
+            of_evenly = replace(question, process="constant")
+            kept, evenly = (_kept_at_rates(levels, slo, asked) for asked in (question, of_evenly))
+            return _carried_still(refused, kept, evenly, wanted, question)
         if any(c.how == "open" for c in whole):
             # Those at rates are of requests that come at random: so have the others to be, for one law.
             whole = [_as_open(c) for c in whole]
@@ -284,20 +286,26 @@ def _as_asked(level: LevelData, question: Question) -> bool:
     return question.process == "constant" or process_of(level) == "poisson"
 
 
-def _carried_still(refused: Estimate, kept: Sequence[Carried], wanted: float, question: Question) -> Estimate:
-    """What follows where every measured rate is kept up with: as many as carry the load, or how many at most."""
+def _carried_still(
+    refused: Estimate, kept: Sequence[Carried], evenly: Sequence[Carried], wanted: float, question: Question
+) -> Estimate:
+    """What follows where every measured rate is kept up with: as many as carry the load, or how many at most.
+
+    Where rates came more evenly than is asked for, or nobody says how, that is of such requests alone.
+    """
     if question.rate is None or question.host_gpus:
         return refused
     enough = [each for each in kept if each.load >= wanted]
     found = _no_more(refused, enough, wanted, question.gpus_per_replica)
-    if found.answered or not kept:
+    if found.answered or not (kept or evenly):
         return found
-    most, best = min((math.ceil(wanted / each.load - FUZZ) * each.gpus, each) for each in kept)
+    most, best = min((math.ceil(wanted / each.load - FUZZ) * each.gpus, each) for each in kept or evenly)
+    which = "So at most" if kept else "Of requests that come evenly (--process constant) at most"
     text = (
-        f"So at most {gpus_text(most)} are needed, if capacity grows in proportion from {best.load:g} requests/s on "
-        f"{gpus_text(best.gpus)}"
+        f"{which} {gpus_text(most)} {'is' if most == 1 else 'are'} needed, if capacity grows in proportion from "
+        f"{best.load:g} requests/s on {gpus_text(best.gpus)}"
     )
-    return replace(refused, gpus_high=most, reason=f"{refused.reason}. {text}")
+    return replace(refused, gpus_high=most if kept else None, reason=f"{refused.reason}. {text}")
 
 
 def _in_proportion(answered: Estimate, least: int, best: Carried, wanted: float, per: int) -> Estimate:

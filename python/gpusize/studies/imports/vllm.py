@@ -187,7 +187,9 @@ def _setting(result: Mapping[str, Any], total: int, where: str, remarks: Remarks
             waits = isinstance(result.get("queue_times"), list)
             counted = "the wait for a place counts in the runtime, and not in the service time"
             remarks.add(f"{what}: {counted if waits else 'no time in it counts the wait for one of these places'}")
-        return {"kind": "open", "rate": rate}
+        # Gaps are of a gamma distribution, of which a shape of 1 is a Poisson process.
+        process = {"process": "poisson"} if number(result, "burstiness", where) == 1 else {}
+        return {"kind": "open", "rate": rate, **process}
     if not limit or limit >= total:
         what = f"all {total:,} requests were sent at once: in flight fell from {total:,} to 0"
         remarks.add(f"{what}, and its figures are of no steady load", "burst")
