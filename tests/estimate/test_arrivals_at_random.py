@@ -17,6 +17,8 @@ from gpusize.analysis.slo import Slo
 from gpusize.engine.session import core
 from gpusize.estimate.arrivals_at_random import ArrivalsAtRandom
 from gpusize.estimate.capacities import capacities
+from gpusize.estimate.default import unlike
+from gpusize.estimate.methods import Question, estimate
 from gpusize.estimate.slo_limit import kept_by_load
 from gpusize.studies.imports.perf_analyzer import read_perf_analyzer
 from tests.estimate.virtual import CLUSTER, level
@@ -167,6 +169,26 @@ def test_clusters_carry_about_as_much(server: dict[str, Any], gpus: int, router:
     assert said < gpus * one.load
     kept = {factor: _kept({**server, "router": router}, gpus, factor * said, bound_s) for factor in (0.88, 1.14)}
     assert kept[0.88] >= 0.95 > kept[1.14], (said, one, kept)
+
+
+def test_the_router_of_the_question_decides() -> None:
+    """At random each replica has what comes to it alone; one queue for all needs fewer."""
+    levels = [level(users, requests=600, **SERVERS["in slots"]) for users in (1, 2, 3, 4, 5, 6, 8, 10, 14)]
+    alone_s = float(pl.Series(levels[0].values("runtime")).quantile(0.95) or 0.0)
+    slo = Slo.parse(f"p95 runtime <= {1.6 * alone_s:.3g}s")
+    [one] = capacities(levels, slo, rate=True, at_random=True, apart=True).capacities
+    assert one.at_random is not None
+    rate = 12.5 * one.at_random.most()
+    questions = [Question(0, (slo,), rate=rate, router=router) for router in ("random", "least_loaded", "round_robin")]
+    answers = [estimate(levels, question, "scaling")[0] for question in questions]
+    assert answers[0].gpus == 13
+    assert answers[1].gpus is not None
+    assert answers[1].gpus < 13
+    assert answers[2].gpus == answers[1].gpus
+    said = [
+        any("picks replicas" in text for text in unlike(levels, *each)) for each in zip(questions, answers, strict=True)
+    ]
+    assert said == [False, False, True]
 
 
 def _kept(server: dict[str, Any], gpus: int, rate: float, bound_s: float) -> float:

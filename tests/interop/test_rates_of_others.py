@@ -85,6 +85,9 @@ def test_requests_that_an_slo_lets_fail_are_no_backlog(tmp_path: Path, failing: 
     assert slo_limit(levels, slo).kind == ("above" if kept else "below")
     [answer] = estimate(levels, Question(0, (slo,), rate=10.0, process="constant"), "auto")
     assert answer.gpus == (1 if kept else None)
+    # Of our own levels, which do not begin with an idle target, likewise.
+    ours = [replace(level, meta={key: v for key, v in level.meta.items() if key != "due_known"}) for level in levels]
+    assert slo_limit(ours, slo).kind == ("above" if kept else "below")
 
 
 def test_what_a_tool_sent_is_the_load_and_not_what_it_was_asked_for(tmp_path: Path) -> None:
